@@ -1,0 +1,1 @@
+"""What we know about making language models forget: tensors in, tensors out."""

@@ -1,0 +1,1 @@
+"""What a model computes inside, captured while it reads."""

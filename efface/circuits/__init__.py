@@ -1,0 +1,1 @@
+"""Which edges of the computational graph carry an answer."""

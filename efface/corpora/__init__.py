@@ -1,0 +1,1 @@
+"""Published and embedded corpora, read into examples."""

@@ -1,0 +1,1 @@
+"""How hard each example is to unlearn, known before unlearning."""

@@ -1,0 +1,1 @@
+"""Closed-form and subspace edits of a model's weights."""

@@ -1,0 +1,1 @@
+"""What a model still knows, measured per example and in aggregate."""

@@ -1,0 +1,1 @@
+"""Weights on a coarser grid, and whether that brings forgotten knowledge back."""

@@ -1,0 +1,1 @@
+"""One fine-tuning loop and the losses it is given."""

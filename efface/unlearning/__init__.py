@@ -1,0 +1,1 @@
+"""Gradient-based unlearning baselines."""

@@ -1,0 +1,1 @@
+"""How the pipeline is run again: Prefect flows over the DVC stages."""

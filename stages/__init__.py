@@ -1,0 +1,1 @@
+"""How the pipeline is run once: one file per DVC stage."""

@@ -1,0 +1,168 @@
+"""params.yaml as one checked object: one section per stage, unknown keys refused."""
+
+from pathlib import Path
+from typing import Literal
+
+import yaml
+from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
+
+from efface.circuits.extraction import CircuitExtraction
+from efface.corpora.selection import CorpusSelection
+from efface.difficulty.anchors import AnchorSelection
+from efface.difficulty.cud import Cud
+from efface.difficulty.mrd import Mrd
+from efface.task_matrices.factors import TaskMatrices
+from efface.tokenization import Template
+from efface.training.lora import Lora
+from stages.editors import Editor
+
+
+class Section(BaseModel):
+    """A group of parameters; a key that is not named here is an error."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Tokenization(Section):
+    """How question and answer become tokens."""
+
+    template: Template
+    max_length: int
+
+
+class Model(Section):
+    """Where the model comes from: `scratch` with a shape, a folder, a GGUF file or a name on the Hugging Face Hub."""
+
+    source: str
+    layers: int | None = None
+    hidden: int | None = None
+    heads: int | None = None
+    kv_heads: int | None = None
+    intermediate: int | None = None
+    tie_embeddings: bool = True
+    untrained: bool = False
+
+    @model_validator(mode="after")
+    def _scratch_has_a_shape(self) -> "Model":
+        shape = (self.layers, self.hidden, self.heads, self.kv_heads, self.intermediate)
+        if self.source == "scratch" and None in shape:
+            raise ValueError("source: scratch needs layers, hidden, heads, kv_heads and intermediate")
+        return self
+
+
+class TrainTarget(Section):
+    """How the target is trained, and every retained model in just the same way."""
+
+    model: Model
+    epochs: int
+    batch_size: int
+    learning_rate: float
+    warmup_fraction: float = 0.1
+    weight_decay: float = 0.0
+    gradient_accumulation: int = 1
+    dtype: Literal["float32", "bfloat16"] = "float32"
+    lora: Lora | None = None
+
+
+class ExtractActivations(Section):
+    """Batch size of the forward passes that collect keys, Gram matrices and direct logit effects."""
+
+    batch_size: int
+
+
+class GridItem(Section):
+    """One edited model: which edit on which forget set, and where its inputs and its weights are."""
+
+    edit: str
+    set: str
+    base: str
+    weights: str
+    reads: str
+
+
+class ModelItem(Section):
+    """One model to evaluate: whole weights where `weights` equals `base`, else a delta on `base`."""
+
+    base: str
+    weights: str
+    edit: str | None = None
+    set: str | None = None
+    reads: str | None = None
+
+
+class Evaluate(Section):
+    """How answers are scored and generated."""
+
+    batch_size: int
+    max_new_tokens: int
+    generate: bool = True
+
+
+class QuantizeAttack(Section):
+    """Which quantization schemes every model goes through; generating answers is the dear part."""
+
+    schemes: tuple[str, ...]
+    generate: bool = False
+
+
+class Compare(Section):
+    """Resampling, and the gap below which a recovery rate is undefined."""
+
+    bootstrap: int = 1000
+    confidence: float = 0.95
+    minimal_gap: float = 0.05
+
+
+class Params(Section):
+    """Everything `dvc repro` depends on besides code and data."""
+
+    profile: str
+    seed: int
+    sets: tuple[str, ...]
+    retained: tuple[str, ...]
+    tokenization: Tokenization
+    prepare_data: CorpusSelection
+    train_target: TrainTarget
+    extract_activations: ExtractActivations
+    build_task_matrices: TaskMatrices
+    select_anchors: AnchorSelection
+    extract_circuits: CircuitExtraction
+    score_predictors: Mrd
+    score_cud: Cud
+    edit: dict[str, Editor]
+    grid: dict[str, GridItem]
+    models: dict[str, ModelItem]
+    evaluate: Evaluate
+    quantize_attack: QuantizeAttack
+    compare: Compare
+
+    @model_validator(mode="after")
+    def _names_agree(self) -> "Params":
+        for name, item in self.grid.items():
+            if item.edit not in self.edit:
+                raise ValueError(f"grid: {name} names edit {item.edit!r}; edit: has {sorted(self.edit)}")
+            if item.set not in self.sets:
+                raise ValueError(f"grid: {name} names set {item.set!r}; sets: has {list(self.sets)}")
+            if name != f"{item.edit}-{item.set}":
+                raise ValueError(f"grid: {name} should be named {item.edit}-{item.set}")
+            if name not in self.models:
+                raise ValueError(f"models: {name} of the grid is missing; list it so that it is evaluated")
+        if not set(self.retained) <= set(self.sets):
+            raise ValueError(f"retained: {list(self.retained)} must be among sets: {list(self.sets)}")
+        if "target" not in self.models:
+            raise ValueError("models: `target` is missing; every comparison needs it")
+        return self
+
+
+def load_params(path: str | Path = "params.yaml") -> Params:
+    """The parameters of this run.
+
+    Raises: ValueError naming file, key and expectation where a parameter is unknown, missing or out of range.
+    """
+    try:
+        return Params.model_validate(yaml.safe_load(Path(path).read_text()))
+    except FileNotFoundError as error:
+        raise FileNotFoundError(f"{path}: no such file; run from the root of the checkout") from error
+    except ValidationError as error:
+        lines = [f"  {'.'.join(map(str, e['loc']))}: {e['msg']} (got {e['input']!r:.80})" for e in error.errors()]
+        raise ValueError(f"{path}: {len(lines)} parameter(s) not as expected\n" + "\n".join(lines)) from error

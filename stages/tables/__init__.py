@@ -1,0 +1,1 @@
+"""The Parquet tables, one file each."""

@@ -1,0 +1,127 @@
+"""The project's own rules: one name in every place, dependencies that cover imports, rooms that look only upwards."""
+
+import ast
+from pathlib import Path
+
+import pytest
+import yaml
+
+from stages.params import Params, load_params
+
+ROOT = Path(__file__).resolve().parent.parent
+DVC = yaml.safe_load((ROOT / "dvc.yaml").read_text())["stages"]
+ROOMS = [
+    "linalg", "models", "tokenization", "generation", "corpora", "training", "activations", "task_matrices", "circuits",
+    "evaluation", "editing", "unlearning", "difficulty", "quantization", "artifact_repository",
+]  # fmt: skip
+SECTION_OF = {"train_retained": "train_target", "report": None}
+FORBIDDEN_IN_LIBRARY = {"mlflow", "prefect", "dvc", "yaml", "pyarrow", "polars", "stages", "flows"}
+# Parameters reach DVC through `params:`, and the runner only starts a stage: neither changes what a stage computes.
+NOT_A_DEPENDENCY = {"stages/params.py", "stages/__main__.py", "stages/server.py", "stages/scratch.py"}
+
+
+def imported_modules(path: Path) -> set[str]:
+    """Dotted names that a file imports anywhere, functions included."""
+    names = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module and node.level == 0:
+            names |= {node.module} | {f"{node.module}.{alias.name}" for alias in node.names}
+    return names
+
+
+def first_party_files(path: Path) -> set[Path]:
+    """Files of the project that `path` imports, directly or not."""
+    found, queue = set(), [path]
+    while queue:
+        for name in imported_modules(queue.pop()):
+            file = ROOT / (name.replace(".", "/") + ".py")
+            if name.split(".")[0] not in ("efface", "stages") or not file.is_file() or file in found:
+                continue
+            found.add(file)
+            if file.relative_to(ROOT).as_posix() not in NOT_A_DEPENDENCY:
+                queue.append(file)
+    return found
+
+
+def definition(stage: str) -> dict:
+    return DVC[stage].get("do", DVC[stage])
+
+
+@pytest.mark.parametrize("stage", DVC)
+def test_stage_has_one_name_everywhere(stage):
+    assert definition(stage)["cmd"].split()[:4] == ["python", "-m", "stages", stage]
+    assert (ROOT / "stages" / f"{stage}.py").is_file()
+    section = SECTION_OF.get(stage, stage)
+    assert section is None or section in Params.model_fields
+    outputs = [next(iter(out)) if isinstance(out, dict) else out for out in outputs_of(stage)]
+    assert any(out.startswith(f"data/{stage}") for out in outputs)
+    tests = "\n".join(path.read_text() for path in (ROOT / "tests" / "stages").glob("test_*.py"))
+    assert f"stages.{stage} " in tests or f"stages import {stage}" in tests or f"stages.{stage}\n" in tests
+
+
+def outputs_of(stage: str) -> list:
+    parts = definition(stage)
+    return parts.get("outs", []) + parts.get("plots", []) + parts.get("metrics", [])
+
+
+@pytest.mark.parametrize("stage", DVC)
+def test_dependencies_cover_every_import(stage):
+    deps = definition(stage)["deps"]
+    for file in first_party_files(ROOT / "stages" / f"{stage}.py"):
+        name = file.relative_to(ROOT).as_posix()
+        covered = any(name == dep or name.startswith(f"{dep}/") for dep in deps)
+        assert covered or name in NOT_A_DEPENDENCY, f"dvc.yaml: stage {stage} imports {name}, no dep covers it"
+
+
+@pytest.mark.parametrize("stage", DVC)
+def test_code_dependencies_exist_and_are_imported(stage):
+    imported = {file.relative_to(ROOT).as_posix() for file in first_party_files(ROOT / "stages" / f"{stage}.py")}
+    for dep in definition(stage)["deps"]:
+        if not dep.startswith(("efface", "stages")):
+            continue
+        assert (ROOT / dep).exists(), f"dvc.yaml: stage {stage} depends on {dep}, which does not exist"
+        used = dep == f"stages/{stage}.py" or any(name == dep or name.startswith(f"{dep}/") for name in imported)
+        assert used, f"dvc.yaml: stage {stage} depends on {dep} and imports nothing of it"
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "efface").rglob("*.py")), ids=lambda path: str(path.relative_to(ROOT)))
+def test_rooms_import_only_rooms_above(path):
+    room = path.relative_to(ROOT / "efface").parts[0].removesuffix(".py")
+    if room == "__init__":
+        return
+    for name in imported_modules(path):
+        parts = name.split(".")
+        if parts[0] == "efface" and len(parts) > 1:
+            assert ROOMS.index(parts[1]) <= ROOMS.index(room), f"{room} imports {name}, a room below it"
+        if room != "artifact_repository":
+            assert parts[0] not in FORBIDDEN_IN_LIBRARY, f"{path}: the library may not import {parts[0]}"
+
+
+def test_package_init_files_hold_a_docstring_only():
+    for path in [*ROOT.glob("efface/**/__init__.py"), *ROOT.glob("stages/**/__init__.py")]:
+        body = ast.parse(path.read_text()).body
+        assert len(body) == 1 and isinstance(body[0], ast.Expr), f"{path} should hold a docstring only"
+
+
+@pytest.mark.parametrize(
+    "path", [ROOT / "params.yaml", *sorted(ROOT.glob("profiles/*/params.yaml"))], ids=lambda path: path.parent.name
+)
+def test_parameters_of_every_profile_are_valid(path):
+    params = load_params(path)
+    outputs = {f"data/forget_sets/{name}.parquet" for name in params.sets}
+    written = {out for stage in ("prepare_data", "score_cud") for out in outputs_of(stage) if isinstance(out, str)}
+    assert outputs <= written
+
+
+@pytest.mark.parametrize("where", ["", "prepare_data", "train_target", "edit.grom", "grid.grom-default"])
+def test_unknown_parameter_is_refused_by_name(tmp_path, where):
+    tree = yaml.safe_load((ROOT / "params.yaml").read_text())
+    section = tree
+    for key in filter(None, where.split(".")):
+        section = section[key]
+    section["learnign_rate"] = 1
+    (tmp_path / "params.yaml").write_text(yaml.safe_dump(tree))
+    with pytest.raises(ValueError, match="learnign_rate"):
+        load_params(tmp_path / "params.yaml")
