@@ -5,6 +5,7 @@ Prompt and answer are tokenized apart and joined as ids: the boundary holds by c
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Literal
 
 import torch
@@ -95,6 +96,7 @@ def encode_prompt(tokenizer: PreTrainedTokenizerBase, question: str, *, template
     return (bos, *ids)
 
 
+@lru_cache(maxsize=8)
 def turn_end_id(tokenizer: PreTrainedTokenizerBase, *, template: Template) -> int:
     """The token that ends an answer: the chat template's own end of turn, else EOS.
 
@@ -171,12 +173,14 @@ def _without_special(tokenizer: PreTrainedTokenizerBase, text: str) -> tuple[int
     return tuple(tokenizer(text, add_special_tokens=False)["input_ids"])
 
 
+@lru_cache(maxsize=8)
 def _writes_leading_space(tokenizer: PreTrainedTokenizerBase) -> bool:
     """Whether this tokenizer puts a space before any text by itself (SentencePiece's dummy prefix)."""
     first = tokenizer.convert_ids_to_tokens(_without_special(tokenizer, "a"))[0]
     return first.startswith("\u2581")
 
 
+@lru_cache(maxsize=8)
 def _begins_with_bos(tokenizer: PreTrainedTokenizerBase) -> bool:
     """Whether this tokenizer itself begins a text with BOS (Qwen names one and never writes it)."""
     return tokenizer("a")["input_ids"][:1] == [tokenizer.bos_token_id]
