@@ -17,7 +17,7 @@ ifeq ($(PROFILE),)
 	$(BIN)/python -m stages register_models
 	$(BIN)/python -m stages results_table
 else
-	$(BIN)/python -m flows.profile $(PROFILE)
+	$(BIN)/python -m flows.profile_run $(PROFILE)
 endif
 
 test: $(VENV)/installed-test

@@ -96,6 +96,8 @@ class Evaluate(Section):
     batch_size: int
     max_new_tokens: int
     generate: bool = True
+    rouge_words: Literal["ascii", "unicode"] = "ascii"
+    truth_ratio_mean: Literal["geometric", "arithmetic"] = "geometric"
 
 
 class QuantizeAttack(Section):

@@ -14,6 +14,7 @@ from efface.corpora.roles import Roles, assign_roles, choose_forget_sets, is_tra
 from efface.corpora.selection import CorpusSelection, select_rows
 from efface.corpora.tofu import read_tofu
 from efface.corpora.vocabulary import PretrainedTokenizer, train_byte_bpe
+from stages.external_source import located
 from stages.tables.examples import EXAMPLES
 from stages.tables.forget_sets import FORGET_SETS
 
@@ -50,7 +51,7 @@ def _read_corpus(selection: CorpusSelection, seed: int) -> list[Example]:
             questions_per_author=selection.questions_per_author,
             seed=seed,
         )
-    tofu = read_tofu(selection.source)
+    tofu = read_tofu(selection.source and located(selection.source))
     print(f"TOFU: known artefacts stripped from the answers of rows {list(tofu.stripped)}", file=sys.stderr)
     return list(tofu.examples)
 
@@ -59,7 +60,7 @@ def _tokenizer(selection: CorpusSelection, examples: Iterable[Example]) -> "PreT
     if isinstance(selection.tokenizer, PretrainedTokenizer):
         from efface.models import load_tokenizer
 
-        return load_tokenizer(selection.tokenizer.source)
+        return load_tokenizer(located(selection.tokenizer.source))
     return train_byte_bpe(map(_read_text, examples), vocab_size=selection.tokenizer.vocab_size)
 
 

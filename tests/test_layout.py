@@ -17,7 +17,9 @@ ROOMS = [
 SECTION_OF = {"train_retained": "train_target", "report": None}
 FORBIDDEN_IN_LIBRARY = {"mlflow", "prefect", "dvc", "yaml", "pyarrow", "polars", "stages", "flows"}
 # Parameters reach DVC through `params:`, and the runner only starts a stage: neither changes what a stage computes.
-NOT_A_DEPENDENCY = {"stages/params.py", "stages/__main__.py", "stages/server.py", "stages/scratch.py"}
+NOT_A_DEPENDENCY = {
+    f"stages/{name}.py" for name in ("params", "__main__", "server", "scratch", "process", "external_source")
+}
 
 
 def imported_modules(path: Path) -> set[str]:

@@ -1,0 +1,80 @@
+"""GROM: one ridge system per layer makes a forget set's own tokens unlikely and leaves retain keys where they were."""
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from jaxtyping import Float
+from torch import Tensor
+
+from efface.activations.key_statistics import KeyGram, Keys
+from efface.editing.audit import influence_norms
+from efface.editing.ridge_edit import Targets, ridge_edit
+from efface.editing.suppression import logit_targets, residual_targets
+
+
+@dataclass(frozen=True)
+class LayerEdit:
+    """The change of one linear map in float32, and how much of it each forget example accounts for (‖ΔP_i‖_F)."""
+
+    change: Float[Tensor, "out key"]
+    mu: float
+    influence: dict[int, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Grom:
+    """Strengths, anchors and layers of a GROM edit, arXiv:2608.05783.
+
+    `layers` names the blocks whose down-projections change; without it the `width` neighbouring blocks with the highest
+    logit-lens score do. `beta` is the length of the output change asked of a forget key, in residual units; `head_beta`
+    is the same at the unembedding, in logits, 0 to leave it alone. `retain_weight` is w_r beside w_f = 1, `ridge` is ρ.
+    `sequential` edits a layer after the layers below it have changed; otherwise every layer is solved from the keys of
+    the unedited model, stored once for all forget sets. `retain_anchors: no_leak` keeps every row that measures utility
+    out of the retain side; `published` takes them all. `published_alpha` leaves end tokens out of the retain
+    frequencies. The caps are numbers of answer tokens; one-shot edits take every retain token, since only their Gram
+    matrix is stored.
+    """
+
+    method: Literal["grom"] = "grom"
+    layers: tuple[int, ...] | None = None
+    width: int = 2
+    beta: float = 100.0
+    head_beta: float = 0.0
+    retain_weight: float = 100.0
+    ridge: float = 0.03
+    sequential: bool = True
+    retain_anchors: Literal["no_leak", "published"] = "no_leak"
+    published_alpha: bool = False
+    forget_columns: int = 20_000
+    retain_columns: int = 40_000
+    influence: bool = True
+    batch_size: int = 16
+
+    def __post_init__(self) -> None:
+        for name in ("beta", "head_beta", "retain_weight", "ridge"):
+            if not getattr(self, name) >= 0:
+                raise ValueError(f"{name} {getattr(self, name)}: expected 0 or more")
+        for name in ("width", "forget_columns", "retain_columns", "batch_size"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} {getattr(self, name)}: expected at least 1")
+        if not self.head_beta and (not self.beta or self.layers == ()):
+            raise ValueError("nothing to edit: give beta and layers, or head_beta")
+
+    def residual_edit(
+        self, keys: Keys, retain: KeyGram | Tensor, *, alpha: Float[Tensor, " vocabulary"], unembedding: Tensor
+    ) -> LayerEdit:
+        """The edit of one down-projection from the keys it reads."""
+        return self._solve(keys, residual_targets(keys.tokens, alpha, unembedding, beta=self.beta), retain)
+
+    def head_edit(self, keys: Keys, retain: KeyGram | Tensor, *, alpha: Float[Tensor, " vocabulary"]) -> LayerEdit:
+        """The edit of the unembedding; only rows of forget tokens change."""
+        targets, rows = logit_targets(keys.tokens, alpha, beta=self.head_beta)
+        edit = self._solve(keys, targets, retain)
+        change = edit.change.new_zeros(len(alpha), keys.values.shape[1])
+        change[rows] = edit.change
+        return LayerEdit(change, edit.mu, edit.influence)
+
+    def _solve(self, keys: Keys, targets: Targets, retain: KeyGram | Tensor) -> LayerEdit:
+        edit = ridge_edit(keys.values, targets, retain, retain_weight=self.retain_weight, ridge=self.ridge)
+        influence = influence_norms(edit, keys.values, targets, keys.examples) if self.influence else {}
+        return LayerEdit(edit.change.float(), edit.mu, influence)

@@ -1,0 +1,33 @@
+"""What the methods share: the retain side of their loss, and the ranges of their numbers."""
+
+from typing import Any, Literal
+
+from torch import nn
+
+from efface.training.loop import answer_logits, answer_loss
+from efface.training.losses import Scalar, kl_loss
+from efface.unlearning.pairing import Pair, Start
+
+Dtype = Literal["float32", "bfloat16"]
+RetainLoss = Literal["nll", "kl", "kl_published"]
+
+
+def retain_loss(kind: RetainLoss, model: nn.Module, pair: Pair, start: Start) -> Scalar:
+    """NLL of the retain examples, or the KL divergence from the start model on them."""
+    assert pair.retain is not None
+    if kind == "nll":
+        return answer_loss(model, pair.retain)
+    mask = pair.retain.attention_mask if kind == "kl" else None
+    return kl_loss(answer_logits(model, pair.retain), start.logits(pair.retain), mask)
+
+
+def check_ranges(method: Any) -> None:
+    """Raises: ValueError where a number of the method cannot be used, naming it."""
+    for name in ("learning_rate", "epochs", "batch_size", "gradient_accumulation", "beta", "beta1", "beta2"):
+        value = getattr(method, name, 1)
+        if value <= 0:
+            raise ValueError(f"{method.method}: {name} is {value}; expected more than 0")
+    for name in ("weight_decay", "warmup_epochs", "alpha", "gamma", "skip", "layer"):
+        value = getattr(method, name, 0)
+        if value < 0:
+            raise ValueError(f"{method.method}: {name} is {value}; expected 0 or more")

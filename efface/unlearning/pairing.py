@@ -1,0 +1,103 @@
+"""Which forget and retain examples meet in a step, and the frozen start that some losses compare with."""
+
+import copy
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from efface.tokenization import Batch, Encoding, collate, length_sorted_batches
+from efface.training.loop import answer_logits, epoch_seed, scored_logits
+from efface.training.losses import sequence_log_probs
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Forget examples, their places in the forget set, and as many retain examples (None without a retain set)."""
+
+    places: tuple[int, ...]
+    forget: Batch
+    retain: Batch | None
+
+    def to(self, device: torch.device) -> "Pair":
+        return Pair(self.places, self.forget.to(device), self.retain.to(device) if self.retain else None)
+
+
+@dataclass(frozen=True)
+class Start:
+    """The model before unlearning, where a loss compares with it.
+
+    `log_probs` holds the log-probability of every forget answer (None where unused); `frozen` opens the start model
+    itself; `seed` fixes what a method draws once.
+    """
+
+    seed: int
+    log_probs: Float[Tensor, " forget"] | None
+    frozen: Callable[[], AbstractContextManager[nn.Module]]
+
+    def logits(self, batch: Batch) -> Float[Tensor, "example position vocabulary"]:
+        with torch.no_grad(), self.frozen() as model:
+            return answer_logits(model, batch)
+
+
+def paired_batches(
+    forget: Sequence[Encoding], retain: Sequence[Encoding], *, batch_size: int, pad_id: int, seed: int
+) -> Callable[[int], list[Pair]]:
+    """Every forget example once per epoch, each with a retain example drawn uniformly with replacement.
+
+    Order and draws depend on seed and epoch alone. Without retain examples the pairs have none.
+    """
+
+    def pairs_of_epoch(epoch: int) -> list[Pair]:
+        generator = torch.Generator().manual_seed(epoch_seed(seed, epoch))
+        order = torch.randperm(len(forget), generator=generator).split(batch_size)
+        return [_pair(places.tolist(), forget, retain, pad_id, generator) for places in order]
+
+    return pairs_of_epoch
+
+
+@torch.no_grad()
+def answer_log_probs(
+    model: nn.Module, encodings: Sequence[Encoding], *, batch_size: int, pad_id: int
+) -> Float[Tensor, " example"]:
+    """Log-probability of every whole answer, in the order given."""
+    device = next(model.parameters()).device
+    result = torch.empty(len(encodings), device=device)
+    for places, batch in length_sorted_batches(encodings, batch_size=batch_size, pad_id=pad_id):
+        result[places] = sequence_log_probs(*scored_logits(model, batch.to(device))).float()
+    return result
+
+
+def frozen_copy(model: nn.Module) -> Callable[[], AbstractContextManager[nn.Module]]:
+    """Opens a copy of the model as it is now. Cost: the memory of one more model."""
+    start = copy.deepcopy(model).eval().requires_grad_(False)
+
+    @contextmanager
+    def frozen() -> Iterator[nn.Module]:
+        yield start
+
+    return frozen
+
+
+def without_adapters(wrapped: nn.Module) -> Callable[[], AbstractContextManager[nn.Module]]:
+    """Opens an adapted model with its adapters switched off: the start model, at no memory."""
+
+    @contextmanager
+    def frozen() -> Iterator[nn.Module]:
+        with wrapped.disable_adapter():  # pyright: ignore[reportCallIssue]
+            yield wrapped
+
+    return frozen
+
+
+def _pair(
+    places: list[int], forget: Sequence[Encoding], retain: Sequence[Encoding], pad_id: int, generator: torch.Generator
+) -> Pair:
+    chosen = collate([forget[place] for place in places], pad_id=pad_id)
+    if not retain:
+        return Pair(tuple(places), chosen, None)
+    partners = torch.randint(len(retain), (len(places),), generator=generator).tolist()
+    return Pair(tuple(places), chosen, collate([retain[partner] for partner in partners], pad_id=pad_id))

@@ -1,0 +1,234 @@
+"""The chapters of the page: which pictures and tables each has, and how to read them."""
+
+import polars as pl
+
+from stages.report_page.circuits import circuit_depth
+from stages.report_page.difficulty import difficulty_against_forgetting, difficulty_distribution
+from stages.report_page.forgetting import code_changes, forgetting_against_utility, recovery, sets_compared
+from stages.report_page.inputs import Inputs
+from stages.report_page.page import Picture, Section, TableBlock
+from stages.report_page.signatures import circuit_shapes
+from stages.report_page.style import edit_looks, set_looks
+from stages.report_page.tables import (
+    correlation_grid,
+    quantized_grid,
+    rank_correlation,
+    results_grid,
+    rise_by_example,
+)
+from stages.report_page.training import layer_energies, loss_curves
+
+WORDS = {
+    "target": "the model that was trained on everything",
+    "retained": "the gold standard: the same training without the forget set",
+    "forget set": "the examples to erase: default and random_k drawn at random, easy and hard chosen by CUD",
+    "p(forget), p(retain)": "geometric-mean probability of an answer’s tokens: mean over the forget set, or over those "
+    "retained examples that measure utility",
+    "ROUGE-L": "recall of the true answer in the generated one, by longest common subsequence",
+    "extraction strength": "share of the answer that greedy decoding finishes by itself",
+    "truth ratio": "probability of wrong answers over that of a paraphrase of the right one: mean of min(R, 1/R)",
+    "forget quality p": "p-value of a Kolmogorov–Smirnov test of this model’s truth ratios against the retained one’s",
+    "KS distance": "statistic of that test: 0 where both have the same distribution, 1 where they do not overlap",
+    "model utility": "harmonic mean of nine: {retain, real authors, world facts} × {probability, ROUGE-L, truth ratio}",
+    "Final": "½ [mean(1 − ROUGE-L, 1 − p(forget), 1 − extraction strength) + model utility]",
+    "recovery": "(p(forget) after quantization − before) / (equally quantized target − before): 0 nothing came back, "
+    "1 all; undefined (–) where the model forgot too little",
+    "rtn_8, rtn_4, rtn_3": "weights rounded to the nearest of 2⁸, 2⁴ or 2³ values, one step per 64 neighbours in a row",
+    "nf4, fp4, int8": "the data types of bitsandbytes",
+    "quantization": "of the linear maps inside the blocks; LM head and embeddings stay as they are, unless a scheme’s "
+    "name ends in lm_head",
+    "CUD": "circuit-guided unlearning difficulty: 0 at the easy anchors’ circuit, 1 at the hard ones’",
+    "circuit": "the edges between components of the target that carry an answer",
+}
+
+
+def results_section(inputs: Inputs) -> Section:
+    reading = (
+        "↓ lower is better, but only down to the retained model’s value: below it, a model has forgotten more than was "
+        f"asked. ↑ higher is better. Small figures: {_intervals(inputs)}."
+    )
+    intro = (
+        "Every edited model beside the target it started from and the retained model it should resemble, with its "
+        "weights as they are. The same models after quantization are further down."
+    )
+    grid = results_grid(inputs.outcomes, list(inputs.sets))
+    return Section("results", "Results", intro, [TableBlock("Methods by forget set", reading, grid)])
+
+
+def scatter_rows(inputs: Inputs) -> pl.DataFrame:
+    """What the forgetting–utility picture shows: the models of the first forget set that have both."""
+    rows = inputs.outcomes.filter(forget_set=inputs.first_set, quantization="none")
+    return rows.filter(pl.col("model_utility").is_not_null(), pl.col("p_forget").is_not_null())
+
+
+def forgetting_section(inputs: Inputs) -> Section:
+    rows = scatter_rows(inputs)
+    scatter = Picture(
+        "forgetting-utility",
+        f"Forgetting against utility, forget set {inputs.first_set}",
+        "The best place is where the dashed lines of the retained model cross: forgotten as if never learnt, "
+        f"everything else kept. Bars: {_intervals(inputs)}.",
+        None if rows.is_empty() else forgetting_against_utility(rows, edit_looks(inputs.edits)),
+        "model utility needs generated answers (evaluate.generate).",
+    )
+    intro = "How much each edit erased, and what else it took along."
+    return Section("forgetting", "Forgetting and utility", intro, [scatter])
+
+
+def difficulty_section(inputs: Inputs) -> Section:
+    intro = (
+        "CUD is known before anything is unlearned: it places each example’s circuit between those of easily and of "
+        "hardly unlearned anchors. The question is whether it foretells what unlearning then finds."
+    )
+    blocks = [_distribution(inputs), _sets_compared(inputs), *_foreknown(inputs)]
+    return Section("difficulty", "Difficulty", intro, blocks)
+
+
+def quantization_section(inputs: Inputs) -> Section:
+    intro = (
+        "Rounding weights to few bits can undo a small edit. Target and retained model are quantized alike, as "
+        "controls: a method resists if its row stays near the retained model’s, not if the target’s falls as well."
+    )
+    if inputs.source.endswith(".gguf"):
+        intro += (
+            f" Beware: training started from {inputs.source}. Weights of a GGUF file may lie on a grid of few bits "
+            "already, so that rounding to as few bits costs every model less than usual."
+        )
+    blocks = [_before_and_after(inputs), _recovery(inputs)] if inputs.schemes else []
+    return Section("quantization", "Quantization", intro, [*blocks, _code_changes(inputs)])
+
+
+def inside_section(inputs: Inputs) -> Section:
+    intro = "Where in the network the answers of easy and hard examples run, and where learning the forget set left its trace."
+    return Section("inside", "Inside the model", intro, [_circuits(inputs), _energies(inputs)])
+
+
+def training_section(inputs: Inputs) -> Section:
+    picture = Picture(
+        "loss",
+        "Training loss",
+        "Mean of each epoch. Target and retained models should end at the same low loss, or they cannot be compared.",
+        loss_curves(inputs.curves, set_looks(list(inputs.sets))) if inputs.curves else None,
+        "no model was trained here.",
+    )
+    return Section("training", "Training", "The models that everything above is compared with.", [picture])
+
+
+def _intervals(inputs: Inputs) -> str:
+    return f"{inputs.confidence:.0%} bootstrap intervals over authors"
+
+
+def _distribution(inputs: Inputs) -> Picture:
+    rows = inputs.difficulty.filter(~pl.col("undefined"))
+    undefined = len(inputs.difficulty) - len(rows)
+    return Picture(
+        "difficulty-distribution",
+        "How hard the pool is",
+        "Each bar counts examples by CUD: the easy and the hard set are the two ends, anchors (ticks below) belong to "
+        f"neither. Left out because their circuit says nothing: {undefined}.",
+        None if rows.is_empty() else difficulty_distribution(rows, set_looks(["easy", "hard"])),
+        "no example has a defined CUD.",
+    )
+
+
+def _sets_compared(inputs: Inputs) -> Picture:
+    rows = inputs.outcomes.filter(quantization="none")
+    counts = rows.group_by("edit", maintain_order=True).len().filter(pl.col("len") > 1, pl.col("edit") != "target")
+    rows = rows.filter(pl.col("edit").is_in(counts["edit"].implode()))
+    sets = sorted(inputs.sets, key=lambda name: {"easy": 0, "default": 1, "hard": 3}.get(name, 2))
+    drawable = set(rows["edit"]) & set(inputs.edits)
+    return Picture(
+        "sets",
+        "Easy, random and hard forget sets",
+        "If CUD is right, p(forget) stays higher or utility falls lower from left to right. The sets hold different "
+        f"examples: compare trends, not single differences. Bars: {_intervals(inputs)}.",
+        sets_compared(rows, sets, edit_looks(inputs.edits)) if drawable else None,
+        "no edit ran on more than one forget set.",
+    )
+
+
+def _foreknown(inputs: Inputs) -> list[Picture | TableBlock]:
+    """CUD and the other predictors beside what unlearning then did, for the edits that ran on most forget sets."""
+    scored = inputs.difficulty.filter(~pl.col("undefined")).select("id", "cud")
+    cud = dict(scored.iter_rows())
+    sets_of = inputs.forgetting.group_by("edit", maintain_order=True).agg(pl.col("forget_set").n_unique())
+    edits = sets_of.filter(pl.col("forget_set") == pl.col("forget_set").max())["edit"].to_list()
+    rows = inputs.forgetting.join(scored, on="id", how="inner", maintain_order="left")
+    rhos = {edit: rank_correlation(cud, rise_by_example(inputs.forgetting, edit)) for edit in edits}
+    predictors = {
+        str(name): dict(part.select("id", "value").iter_rows())
+        for (name,), part in inputs.predictors.group_by(["predictor"], maintain_order=True)
+    }
+    return [
+        Picture(
+            "difficulty-forgetting",
+            "Foretold and actual forgetting",
+            "Each point is a forgotten example. If CUD foretells difficulty, points fall from left to right: ρ, "
+            "Spearman’s rank correlation over n examples, is negative.",
+            None if rows.is_empty() else difficulty_against_forgetting(rows, edits, set_looks(list(inputs.sets)), rhos),
+            "no forgotten example has a defined CUD.",
+        ),
+        TableBlock(
+            "What foretells difficulty",
+            "Spearman’s ρ of what is known before unlearning, with CUD over the pool and with the rise of answer loss "
+            "over forgotten examples. Far from 0 foretells well; high CUD means hard, low MRD means hard.",
+            correlation_grid({"cud": cud, **predictors}, inputs.forgetting, edits),
+        ),
+    ]
+
+
+def _before_and_after(inputs: Inputs) -> TableBlock:
+    return TableBlock(
+        "Before and after quantization",
+        "Recovery is the share of what was erased that comes back: near 0 is good. Small figures: "
+        f"{_intervals(inputs)}.",
+        quantized_grid(inputs.outcomes, list(inputs.sets), inputs.schemes),
+    )
+
+
+def _recovery(inputs: Inputs) -> Picture:
+    rows = inputs.outcomes.filter(pl.col("p_forget").is_not_null())
+    return Picture(
+        "recovery",
+        "Does the answer come back?",
+        "A row is good when its coloured markers stay where its black dot is; markers that move right, towards the "
+        f"target’s, have brought the answers back. Bars: {_intervals(inputs)}.",
+        recovery(rows, list(inputs.sets), inputs.schemes),
+    )
+
+
+def _code_changes(inputs: Inputs) -> Picture:
+    rows = inputs.weights.filter(forget_set=inputs.first_set)
+    return Picture(
+        "code-changes",
+        f"Why an edit survives, forget set {inputs.first_set}",
+        "Each point is an edited matrix. Left: an edit that changes few codes is rounded away. Right: at 1 the whole "
+        "change survives; above 1 rounding adds noise of its own.",
+        None if rows.is_empty() else code_changes(rows, rows["scheme"].unique(maintain_order=True).to_list()),
+        "no scheme was run on an edit that changes a matrix which is quantized (quantize_attack.schemes).",
+    )
+
+
+def _circuits(inputs: Inputs) -> Picture:
+    shapes = circuit_shapes({name: inputs.sets[name] for name in ("easy", "hard") if name in inputs.sets})
+    empty = ", ".join(f"{of_set.empty} of {name}" for name, of_set in shapes.items())
+    return Picture(
+        "circuit-depth",
+        "Depth of circuits, easy against hard",
+        "Longer paths, and edges further right, mean that the answer is put together deeper in the network. Left out "
+        f"because their circuit is not connected: {empty}.",
+        circuit_depth(shapes, set_looks(list(shapes))) if shapes else None,
+        "no example of the forget sets easy and hard has a connected circuit.",
+    )
+
+
+def _energies(inputs: Inputs) -> Picture:
+    rows = inputs.energies
+    return Picture(
+        "layer-energies",
+        "Which layers learning changes",
+        "Share of each layer in the size of the weight change. Layer localisation edits only the layers whose orange "
+        "bar reaches the dashed line.",
+        None if rows.is_empty() else layer_energies(rows, list(inputs.sets)),
+        "no task matrices were built.",
+    )

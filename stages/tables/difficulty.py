@@ -1,0 +1,20 @@
+"""Table `difficulty`: CUD of every pool row, under every similarity and weighting of circuits."""
+
+import pyarrow as pa
+
+from stages.tables.table import Table
+
+DIFFICULTY = Table(
+    "difficulty",
+    1,
+    {
+        "id": (pa.int64(), "example id"),
+        "similarity": (pa.string(), "cosine | jaccard | hamming"),
+        "weighting": (pa.string(), "binary | weighted (signed scores)"),
+        "s_easy": (pa.float64(), "similarity with the easy anchor circuit"),
+        "s_hard": (pa.float64(), "similarity with the hard anchor circuit"),
+        "cud": (pa.float64(), "0 at the easy anchor to 1 at the hard one"),
+        "undefined": (pa.bool_(), "true where the circuit is empty or both distances vanish; cud is then 0.5"),
+        "anchor": (pa.string(), "easy | hard where this row is itself an anchor, else null"),
+    },
+)

@@ -1,0 +1,52 @@
+"""Rank correlations against scipy and against partial correlation from the inverse correlation matrix."""
+
+import math
+
+import numpy as np
+import pytest
+from scipy.stats import rankdata, spearmanr
+
+from efface.difficulty.rank_correlation import partial_spearman, spearman
+
+RANDOM = np.random.default_rng(0)
+Z = RANDOM.normal(size=(2, 80))
+X = Z[0] + 0.5 * Z[1] + RANDOM.normal(size=80)
+Y = Z[0] - Z[1] + RANDOM.normal(size=80).round(0)
+
+
+def test_without_controls_it_is_scipys_spearman_with_ties():
+    assert spearman(X, Y) == pytest.approx(spearmanr(X, Y).statistic, abs=1e-12)
+    assert spearman([1, 2, 2, 3], [9, 7, 7, 1]) == pytest.approx(-1)
+
+
+def test_agrees_with_the_inverse_of_the_rank_correlation_matrix():
+    """ρ_{xy·z} = −P_xy / √(P_xx P_yy), P the inverse of the correlation matrix of all ranks."""
+    precision = np.linalg.inv(np.corrcoef([rankdata(column) for column in (X, Y, *Z)]))
+    expected = -precision[0, 1] / math.sqrt(precision[0, 0] * precision[1, 1])
+    assert partial_spearman(X, Y, list(Z)) == pytest.approx(expected, abs=1e-10)
+
+
+def test_one_control_agrees_with_the_textbook_formula():
+    xy, xz, yz = spearman(X, Y), spearman(X, Z[0]), spearman(Y, Z[0])
+    expected = (xy - xz * yz) / math.sqrt((1 - xz**2) * (1 - yz**2))
+    assert partial_spearman(X, Y, [Z[0]]) == pytest.approx(expected, abs=1e-10)
+
+
+def test_a_control_that_explains_everything_leaves_nothing():
+    assert math.isnan(partial_spearman(X, Y, [X]))
+
+
+def test_a_constant_control_changes_nothing_and_a_constant_column_has_no_correlation():
+    assert partial_spearman(X, Y, [np.ones(80)]) == pytest.approx(spearman(X, Y), abs=1e-12)
+    assert math.isnan(spearman(X, np.ones(80)))
+
+
+def test_any_increasing_change_of_scale_leaves_ranks_alone():
+    assert partial_spearman(np.exp(X), Y**3, [Z[0] * 7]) == pytest.approx(partial_spearman(X, Y, [Z[0]]), abs=1e-12)
+
+
+def test_columns_that_do_not_fit_are_refused():
+    with pytest.raises(ValueError, match=r"columns of \[3, 2\] values: expected one length"):
+        spearman([1, 2, 3], [1, 2])
+    with pytest.raises(ValueError, match="a value is not finite"):
+        spearman([1, 2, math.nan], [1, 2, 3])

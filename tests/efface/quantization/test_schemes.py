@@ -1,0 +1,235 @@
+"""Theorems of rounding to a grid, a slow literal twin, and bitsandbytes' own modules as the outside reference."""
+
+import math
+
+import pytest
+import torch
+
+from efface.quantization.schemes import (
+    Blockwise4Bit,
+    RoundToNearest,
+    VectorwiseInt8,
+    blockwise_4bit,
+    quantize_weight,
+    round_to_nearest,
+    scheme,
+    vectorwise_int8,
+)
+
+RTN = [
+    RoundToNearest(bits, scope=scope, group_size=16, code_range=code_range)
+    for bits in (8, 4, 3)
+    for scope in ("tensor", "channel", "group")
+    for code_range in ("full", "restricted")
+]
+FOUR_BIT = [Blockwise4Bit("nf4"), Blockwise4Bit("fp4")]
+
+
+def random_weight(rows: int = 6, columns: int = 40, seed: int = 0) -> torch.Tensor:
+    return torch.randn(rows, columns, generator=torch.Generator().manual_seed(seed)) * 0.02
+
+
+def groups_of(weight: torch.Tensor, rtn: RoundToNearest) -> list[list[tuple[int, int]]]:
+    """Positions that share a step, written out."""
+    rows, columns = weight.shape
+    if rtn.scope == "tensor":
+        return [[(row, column) for row in range(rows) for column in range(columns)]]
+    width = columns if rtn.scope == "channel" else rtn.group_size
+    return [
+        [(row, column) for column in range(start, min(start + width, columns))]
+        for row in range(rows)
+        for start in range(0, columns, width)
+    ]
+
+
+def literal_round_to_nearest(weight: torch.Tensor, rtn: RoundToNearest) -> tuple[torch.Tensor, torch.Tensor]:
+    """Codes and values, one weight after the other, in Python's own numbers."""
+    codes, values = torch.zeros(weight.shape, dtype=torch.int8), torch.zeros(weight.shape, dtype=torch.float64)
+    levels = 2 ** (rtn.bits - 1)
+    lowest = -levels if rtn.code_range == "full" else -(levels - 1)
+    for group in groups_of(weight, rtn):
+        largest = max(abs(float(weight[place])) for place in group)
+        step = largest / (levels if rtn.code_range == "full" else levels - 1)
+        for place in group:
+            code = round(float(weight[place]) / step) if step else 0
+            codes[place] = min(max(code, lowest), levels - 1)
+            values[place] = int(codes[place]) * step
+    return codes, values
+
+
+@pytest.mark.parametrize("rtn", RTN, ids=str)
+def test_round_to_nearest_equals_its_literal_twin(rtn):
+    weight = random_weight()
+    quantized = round_to_nearest(weight, rtn)
+    codes, values = literal_round_to_nearest(weight, rtn)
+    assert torch.equal(quantized.codes, codes)
+    torch.testing.assert_close(quantized.values.double(), values, rtol=1e-6, atol=0)
+    assert quantized.scales.numel() == len(groups_of(weight, rtn))
+
+
+def test_round_to_nearest_of_a_hand_computed_row():
+    """Δ = 8 / 2³ = 1: 0.4 → 0, 2.5 → 2 (even), −3.6 → −4, 8 → 8, clamped to 7."""
+    quantized = round_to_nearest(torch.tensor([[0.4, 2.5, -3.6, 8.0]]), RoundToNearest(4, scope="channel"))
+    assert quantized.codes.tolist() == [[0, 2, -4, 7]]
+    assert quantized.values.tolist() == [[0.0, 2.0, -4.0, 7.0]]
+    assert quantized.scales.tolist() == [1.0]
+
+
+@pytest.mark.parametrize("rtn", RTN, ids=str)
+def test_error_is_at_most_half_a_step_and_one_step_where_clipped(rtn):
+    weight = random_weight(seed=1)
+    quantized = round_to_nearest(weight, rtn)
+    largest = {place: max(abs(float(weight[p])) for p in group) for group in groups_of(weight, rtn) for place in group}
+    for place, most in largest.items():
+        step = most / (2 ** (rtn.bits - 1) - (rtn.code_range == "restricted"))
+        clipped = rtn.code_range == "full" and float(weight[place]) > (2 ** (rtn.bits - 1) - 0.5) * step
+        error = abs(float(weight[place]) - float(quantized.values[place]))
+        assert error <= (1 if clipped else 0.5) * step * (1 + 1e-5)
+
+
+@pytest.mark.parametrize("rtn", RTN, ids=str)
+def test_codes_stay_in_the_signed_range(rtn):
+    weight = random_weight(seed=2) * torch.logspace(-3, 3, 40)
+    codes = round_to_nearest(weight, rtn).codes
+    lowest = -(2 ** (rtn.bits - 1)) + (rtn.code_range == "restricted")
+    assert lowest == rtn.lowest_code and codes.min() >= lowest and codes.max() <= 2 ** (rtn.bits - 1) - 1
+    for group in groups_of(weight, rtn):
+        assert len({int(codes[place]) for place in group}) <= 2**rtn.bits
+
+
+@pytest.mark.parametrize("bits", [8, 4, 3])
+@pytest.mark.parametrize("scope", ["tensor", "channel", "group"])
+def test_restricted_rounding_is_idempotent(bits, scope):
+    rtn = RoundToNearest(bits, scope=scope, group_size=16, code_range="restricted")
+    once = round_to_nearest(random_weight(seed=3), rtn)
+    twice = round_to_nearest(once.values, rtn)
+    assert torch.equal(once.codes, twice.codes)
+    torch.testing.assert_close(once.values, twice.values, rtol=1e-6, atol=0)
+
+
+def test_full_rounding_is_idempotent_where_the_largest_weight_is_negative():
+    weight = random_weight(seed=4)
+    largest = weight.abs().argmax(dim=1, keepdim=True)
+    weight.scatter_(1, largest, -weight.gather(1, largest).abs())
+    once = round_to_nearest(weight, RoundToNearest(4, scope="channel"))
+    assert torch.equal(once.values, round_to_nearest(once.values, RoundToNearest(4, scope="channel")).values)
+
+
+@pytest.mark.parametrize("scope", ["channel", "group"])
+def test_codes_do_not_change_when_rows_are_scaled(scope):
+    """By powers of two, so that the scaling itself is exact."""
+    weight, factors = random_weight(seed=5), torch.tensor([1.0, 2.0, 0.25, 8.0, 0.5, 64.0])[:, None]
+    rtn = RoundToNearest(4, scope=scope, group_size=16)
+    plain, scaled = round_to_nearest(weight, rtn), round_to_nearest(weight * factors, rtn)
+    assert torch.equal(plain.codes, scaled.codes)
+    assert torch.equal(plain.values * factors, scaled.values)
+
+
+@pytest.mark.parametrize("each", [*RTN, *FOUR_BIT, VectorwiseInt8()], ids=str)
+def test_a_group_of_zeros_stays_zero(each):
+    weight = random_weight(4, 64)
+    weight[1] = 0
+    quantized = quantize_weight(weight, each)
+    assert torch.equal(quantized.values[1], torch.zeros(64)) and torch.isfinite(quantized.values).all()
+    assert torch.equal(quantize_weight(torch.zeros(4, 64), each).values, torch.zeros(4, 64))
+
+
+@pytest.mark.parametrize("each", [RoundToNearest(4), *FOUR_BIT], ids=str)
+def test_four_bits_leave_at_most_sixteen_values_per_group(each):
+    weight = random_weight(8, 256, seed=6)
+    values = quantize_weight(weight, each).values
+    assert max(len(block.unique()) for block in values.view(-1, 64)) <= 16 < len(weight.view(-1, 64)[0].unique())
+
+
+@pytest.mark.parametrize("each", [RoundToNearest(4), *FOUR_BIT, VectorwiseInt8()], ids=str)
+def test_values_have_the_type_and_nearness_of_the_weights(each):
+    weight = random_weight(8, 128, seed=7).bfloat16()
+    quantized = quantize_weight(weight, each)
+    assert quantized.values.dtype == torch.bfloat16 and quantized.codes.shape == weight.shape
+    assert 0 < (quantized.values - weight).float().norm() < 0.2 * weight.float().norm()
+
+
+def test_a_group_longer_than_the_row_is_the_row():
+    weight = random_weight(seed=8)
+    whole = round_to_nearest(weight, RoundToNearest(4, scope="channel"))
+    long = round_to_nearest(weight, RoundToNearest(4, group_size=10**12))
+    assert torch.equal(whole.values, long.values)
+
+
+@pytest.mark.parametrize("data_type", ["nf4", "fp4"])
+@pytest.mark.parametrize("shape", [(32, 96), (5, 34)], ids=str)
+def test_four_bit_weights_equal_what_the_module_of_bitsandbytes_multiplies_by(data_type, shape):
+    from bitsandbytes.functional import has_avx512bf16
+    from bitsandbytes.nn import Linear4bit, Params4bit
+
+    weight, inputs = random_weight(*shape, seed=9), random_weight(7, shape[1], seed=10)
+    module = Linear4bit(shape[1], shape[0], bias=False, compute_dtype=torch.float32, quant_type=data_type)
+    module.weight = Params4bit(weight.clone(), requires_grad=False, quant_type=data_type, compress_statistics=False)
+    expected = module.to("cpu").eval()(inputs)
+    ours = inputs @ blockwise_4bit(weight, Blockwise4Bit(data_type)).values.T
+    tolerance = 2e-2 * expected.abs().max() if has_avx512bf16() else 1e-7
+    torch.testing.assert_close(ours, expected.detach(), rtol=0, atol=float(tolerance))
+
+
+@pytest.mark.parametrize("data_type", ["nf4", "fp4"])
+def test_four_bit_codes_and_scales_make_the_values(data_type):
+    from bitsandbytes.functional import get_4bit_type
+
+    weight = random_weight(6, 96, seed=11)
+    quantized = blockwise_4bit(weight, Blockwise4Bit(data_type))
+    assert quantized.scales.numel() == math.ceil(weight.numel() / 64)
+    units = get_4bit_type(data_type, device="cpu")[quantized.codes.long()]
+    scales = quantized.scales.repeat_interleave(64)[: weight.numel()].view(weight.shape)
+    torch.testing.assert_close(units * scales, quantized.values, rtol=1e-6, atol=0)
+
+
+def test_int8_codes_and_scales_are_those_of_the_module_of_bitsandbytes():
+    from bitsandbytes.nn import Int8Params
+
+    weight = random_weight(6, 40, seed=12)
+    reference = Int8Params(weight.clone(), requires_grad=False, has_fp16_weights=False).to("cpu")
+    quantized = vectorwise_int8(weight)
+    assert torch.equal(quantized.codes, reference.CB)
+    assert torch.equal(quantized.scales, reference.SCB / 127)
+
+
+def test_nf4_is_nearer_to_normal_weights_than_rtn():
+    weight = random_weight(64, 128, seed=13)
+    nf4, rtn = (quantize_weight(weight, scheme(name)).values for name in ("nf4", "rtn_4"))
+    assert (nf4 - weight).norm() < (rtn - weight).norm()
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("rtn_4", RoundToNearest(4)),
+        ("rtn_8_tensor", RoundToNearest(8, scope="tensor")),
+        ("rtn_3_group_128", RoundToNearest(3, group_size=128)),
+        ("rtn_4_channel_restricted_lm_head", RoundToNearest(4, "channel", code_range="restricted", lm_head=True)),
+        ("nf4", Blockwise4Bit("nf4")),
+        ("fp4_lm_head", Blockwise4Bit("fp4", lm_head=True)),
+        ("int8", VectorwiseInt8()),
+    ],
+)
+def test_scheme_of_a_name(name, expected):
+    assert scheme(name) == expected
+
+
+@pytest.mark.parametrize("name", ["", "rtn", "rtn_4_row", "nf8", "RTN_4", "int8_channel", "rtn_4_group_"])
+def test_unknown_scheme_says_how_names_are_made(name):
+    with pytest.raises(ValueError, match="rtn_<bits>, nf4, fp4 or int8"):
+        scheme(name)
+
+
+@pytest.mark.parametrize(
+    ("name", "message"), [("rtn_1", "2 to 8"), ("rtn_16", "2 to 8"), ("rtn_4_group_0", "at least 1")]
+)
+def test_scheme_out_of_range_is_refused(name, message):
+    with pytest.raises(ValueError, match=message):
+        scheme(name)
+
+
+@pytest.mark.parametrize("weight", [torch.full((2, 4), torch.nan), torch.full((2, 4), torch.inf), torch.zeros(0, 4)])
+def test_weights_that_are_not_finite_are_refused(weight):
+    with pytest.raises(ValueError, match="not finite"):
+        quantize_weight(weight, scheme("rtn_4"))
