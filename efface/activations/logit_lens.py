@@ -26,16 +26,22 @@ def band_scores(
 ) -> Float[Tensor, " layer"]:
     """How much more each layer speaks for forget tokens than for retain tokens.
 
-    S_l = F_l − R_l, arXiv:2608.05783: F_l the mean of α_{g_j} effect_{l,j} over forget columns, R_l the mean of
-    effect_{l,j} over retain columns. Departs from the paper: every retain row counts, not 600 of them.
+    S_l = F_l − R_l, arXiv:2608.05783: F_l = Σ_j α_{g_j} effect_{l,j} / Σ_j α_{g_j} over forget columns, R_l the mean of
+    effect_{l,j} over retain columns. Departs from the paper: every retain row counts, not 600 of them. The paper does
+    not say whether α is normalised; were it not, the score would fall with the mean of α wherever layers speak loudly.
 
-    Raises: ValueError where either side has no columns.
+    Raises: ValueError where either side has no columns, or α is 0 in all of them.
     """
     if not forget.shape[1] or not retain.shape[1]:
         raise ValueError(
             f"{forget.shape[1]} forget and {retain.shape[1]} retain columns: expected at least one of each"
         )
-    return (forget.double() * weights.double()).mean(1) - retain.double().mean(1)
+    if not weights.any():
+        raise ValueError(
+            f"α is 0 in all {len(weights)} forget columns, expected a token that the forget set alone uses"
+        )
+    weights = weights.double() / weights.double().sum()
+    return forget.double() @ weights - retain.double().mean(1)
 
 
 def best_band(scores: Float[Tensor, " layer"] | Sequence[float], *, width: int) -> tuple[int, ...]:

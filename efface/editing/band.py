@@ -35,8 +35,8 @@ def sequential_edits(
     columns than key dimensions, else their Gram matrix. With `head` the unembedding comes last. The model is left as it
     was found.
 
-    Raises: ValueError where a layer does not exist, its down-projection is not linear, nothing is to be edited, or a side
-    has no rows.
+    Raises: ValueError where a layer does not exist, its down-projection is not linear, nothing is to be edited, or a
+    side has no rows.
     Cost: one forward pass, and the changed blocks once more; hidden states of all rows, the keys of one layer.
     """
     parts = anatomy(model)

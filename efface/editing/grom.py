@@ -38,7 +38,7 @@ class Grom:
     method: Literal["grom"] = "grom"
     layers: tuple[int, ...] | None = None
     width: int = 2
-    beta: float = 100.0
+    beta: float = 300.0
     head_beta: float = 0.0
     retain_weight: float = 100.0
     ridge: float = 0.03

@@ -99,7 +99,7 @@ def quantization_section(inputs: Inputs) -> Section:
 
 
 def inside_section(inputs: Inputs) -> Section:
-    intro = "Where in the network the answers of easy and hard examples run, and where learning the forget set left its trace."
+    intro = "Where the answers of easy and hard examples run, and where learning the forget set left its trace."
     return Section("inside", "Inside the model", intro, [_circuits(inputs), _energies(inputs)])
 
 

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
-from stages.score_cud import CIRCUITS_FILE, EDGES_FILE, graph_of
-from stages.tables.circuits import CIRCUITS
+from efface.circuits.graph import Graph
+from efface.circuits.signatures import circuit_signature
+from stages.circuit_rows import EDGES_FILE, circuit_rows, graph_of
 from stages.tables.edges import EDGES
 
 
@@ -26,30 +27,23 @@ class Shapes:
 
 
 def circuit_shapes(sets: Mapping[str, Sequence[int]]) -> dict[str, Shapes]:
-    """Shapes by forget set; a set none of whose rows has a circuit is left out."""
-    found = {name: _shapes(ids) for name, ids in sets.items()}
+    """Shapes by forget set; a set without any connected circuit is left out."""
+    graph = graph_of(EDGES.read(EDGES_FILE))
+    found = {name: _shapes(graph, ids) for name, ids in sets.items()}
     return {name: shapes for name, shapes in found.items() if shapes.path_lengths}
 
 
-def _shapes(ids: Sequence[int]) -> Shapes:
-    import torch
-
-    from efface.circuits.signatures import circuit_signature
-
-    graph = graph_of(EDGES.read(EDGES_FILE))
-    rows = CIRCUITS.scan(CIRCUITS_FILE).filter(pl.col("id").is_in(list(ids)))
-    signatures = []
-    for edges, scores, inside in rows.select("edge_index", "score", "in_circuit").collect().iter_rows():
-        places = torch.tensor(edges, dtype=torch.long)
-        dense = torch.zeros(graph.n_edges).index_copy(0, places, torch.tensor(scores, dtype=torch.float32))
-        mask = torch.zeros(graph.n_edges, dtype=torch.bool).index_copy(
-            0, places, torch.tensor(inside, dtype=torch.bool)
-        )
-        signatures.append(circuit_signature(graph, mask, dense))
+def _shapes(graph: Graph, ids: Sequence[int]) -> Shapes:
+    signatures = [
+        circuit_signature(graph, mask, scores)
+        for _, circuits in circuit_rows(graph, pl.col("id").is_in(list(ids)))
+        for mask, scores in zip(circuits.mask, circuits.scores, strict=True)
+    ]
     connected = [signature for signature in signatures if signature.paths.count]
     shares = [
         [np.array(getattr(signature, side)) / signature.edges for signature in connected]
         for side in ("source_layers", "destination_layers")
     ]
     means = [np.mean(side, axis=0).tolist() if side else [] for side in shares]
-    return Shapes([signature.paths.mean for signature in connected], *means, empty=len(signatures) - len(connected))
+    lengths = [signature.paths.mean for signature in connected]
+    return Shapes(lengths, *means, empty=len(signatures) - len(connected))

@@ -12,7 +12,7 @@ ABSENT = "–"
 HIGHER, LOWER, NEARER, NONE = "↑", "↓", "→ retained", ""
 RESULTS_COLUMNS = {
     "p_forget": ("p(forget)", LOWER),
-    "rougeL": ("ROUGE-L", LOWER),
+    "rougeL": ("ROUGE\u2011L", LOWER),
     "extraction_strength": ("extraction strength", LOWER),
     "truth_ratio": ("truth ratio", NEARER),
     "forget_quality_p": ("forget quality p", HIGHER),

@@ -1,4 +1,4 @@
-"""Table `anchors`: the examples that stand for easily and for hardly unlearned, and what every run alone would choose."""
+"""Table `anchors`: the examples that stand for easily and hardly unlearned, and what every run alone would choose."""
 
 import pyarrow as pa
 

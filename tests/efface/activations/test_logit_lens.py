@@ -25,9 +25,13 @@ def test_effect_is_the_change_in_an_unnormalised_logit_when_the_output_is_remove
 
 
 def test_scores_weigh_forget_tokens_and_subtract_the_retain_mean():
-    """Layer 0: (1·2 + 0·4)/2 − 1 = 0; layer 1: (1·6 + 0·0)/2 − 2 = 1."""
+    """Layer 0: (1·2 + 0·4)/1 − 1 = 1; layer 1: (1·6 + 0·0)/1 − 2 = 4; with weights 1 and 1/2: 8/3 − 1 and 4 − 2."""
     scores = band_scores(torch.tensor([[2.0, 4.0], [6.0, 0.0]]), torch.tensor([1.0, 0.0]), torch.tensor([[1.0], [2.0]]))
-    assert scores.tolist() == [0.0, 1.0]
+    assert scores.tolist() == [1.0, 4.0]
+    scores = band_scores(torch.tensor([[2.0, 4.0], [6.0, 0.0]]), torch.tensor([1.0, 0.5]), torch.tensor([[1.0], [2.0]]))
+    torch.testing.assert_close(scores, torch.tensor([5 / 3, 2.0]).double())
+    with pytest.raises(ValueError, match="α is 0 in all 2 forget columns"):
+        band_scores(torch.ones(3, 2), torch.zeros(2), torch.ones(3, 2))
     with pytest.raises(ValueError, match="2 forget and 0 retain columns"):
         band_scores(torch.ones(3, 2), torch.ones(2), torch.ones(3, 0))
 
