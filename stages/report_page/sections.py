@@ -4,9 +4,10 @@ import polars as pl
 
 from stages.report_page.circuits import circuit_depth
 from stages.report_page.difficulty import difficulty_against_forgetting, difficulty_distribution
-from stages.report_page.forgetting import code_changes, forgetting_against_utility, recovery, sets_compared
+from stages.report_page.forgetting import forgetting_against_utility, sets_compared
 from stages.report_page.inputs import Inputs
 from stages.report_page.page import Picture, Section, TableBlock
+from stages.report_page.quantization import code_changes, recovery
 from stages.report_page.signatures import circuit_shapes
 from stages.report_page.style import edit_looks, set_looks
 from stages.report_page.tables import (

@@ -3,10 +3,11 @@
 import base64
 import functools
 import io
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import matplotlib.style
+import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
@@ -21,6 +22,10 @@ COLOURS = (
 MARKERS = ("o", "D", "^", "v", "P", "X", "<", ">", "h", "p")
 SET_LOOKS = {"easy": ("#0072B2", "o"), "default": ("#009E73", "^"), "hard": ("#D55E00", "D")}
 OTHER_SETS = (("#CC79A7", "v"), ("#56B4E9", "P"), ("#882255", "X"), ("#999933", "h"))
+SCHEMES = (
+    (INK, "o"), ("#0072B2", "D"), ("#E69F00", "^"), ("#CC79A7", "v"), ("#009E73", "P"), ("#882255", "X"),
+    ("#56B4E9", "h"),
+)  # fmt: skip
 RC = {
     "axes.axisbelow": True,
     "axes.edgecolor": GREY,
@@ -58,6 +63,16 @@ def set_looks(sets: Sequence[str]) -> dict[str, Look]:
     return {name: SET_LOOKS.get(name) or own[name] for name in sets}
 
 
+def scheme_looks(schemes: Sequence[str]) -> dict[str, Look]:
+    """Colour and marker of every quantization scheme, `none` first."""
+    return {name: SCHEMES[i % len(SCHEMES)] for i, name in enumerate(schemes)}
+
+
+def spread(names: Sequence[str], *, half: float = 0.26) -> dict[str, float]:
+    """Offsets from the middle of a row or column, so that markers do not cover each other."""
+    return dict(zip(names, np.linspace(-half, half, len(names)) if len(names) > 1 else [0.0], strict=True))
+
+
 def styled(draw: Callable[..., Figure]) -> Callable[..., Figure]:
     """Runs a drawing function under this style, whatever the user's own matplotlibrc says."""
 
@@ -83,6 +98,26 @@ def legend_entries(named: dict[str, Look]) -> list[Line2D]:
     ]
 
 
+def point(axes: Axes, row: Mapping[str, Any], x: str, y: str, look: Look, *, size: float = 7) -> None:
+    """One marker at (row[x], row[y]) with the interval of each that has one; nothing where a value is missing."""
+    if row[x] is None or row[y] is None:
+        return
+    colour, marker = look
+    axes.errorbar(
+        row[x],
+        row[y],
+        xerr=_interval(row, x),
+        yerr=_interval(row, y),
+        color=colour,
+        marker=marker,
+        markersize=size + 4 if marker == "*" else size,
+        markeredgecolor="white",
+        markeredgewidth=0.6,
+        elinewidth=1.1,
+        zorder=3,
+    )
+
+
 def svg(figure: Figure) -> str:
     """The picture as a data URI, the same bytes for the same picture."""
     return "data:image/svg+xml;base64," + base64.b64encode(_saved(figure, "svg", Date=None, Creator=None)).decode()
@@ -91,6 +126,14 @@ def svg(figure: Figure) -> str:
 def png(figure: Figure) -> bytes:
     """The picture as a PNG file of twice the usual density."""
     return _saved(figure, "png", Software=None)
+
+
+def _interval(row: Mapping[str, Any], name: str) -> np.ndarray | None:
+    """Distances from the value to the ends of its interval, as matplotlib wants them."""
+    low, high = row.get(f"{name}_low"), row.get(f"{name}_high")
+    if low is None or high is None:
+        return None
+    return np.array([[max(row[name] - low, 0.0)], [max(high - row[name], 0.0)]])
 
 
 def _saved(figure: Figure, kind: str, **metadata: None) -> bytes:
