@@ -1,8 +1,8 @@
 """What each edit's parameters do, measured on rows outside every reported forget set.
 
-`python -m benchmarks.tune_edits candidates.yaml` runs each candidate (name → the fields of an edit) on one tuning set,
-drawn from the anchor candidates, and prints what is left of it and of rows that should stay. Needs the target and, for
-subspace edits, task matrices of the tuning set: `--task-matrices` builds them first.
+`python -m benchmarks.tune_edits candidates.yaml` runs each candidate (name → the fields of an edit) on a forget set
+drawn from the anchor candidates, and prints the mean answer probability that is left of it and of rows that should
+stay. It reads the outputs of `prepare_data`, `train_target` and `extract_activations`.
 """
 
 import argparse
@@ -10,7 +10,6 @@ import copy
 from pathlib import Path
 
 import polars as pl
-import torch
 import yaml
 from pydantic import TypeAdapter
 
@@ -19,47 +18,64 @@ from efface.evaluation.probability import answer_probability
 from efface.evaluation.scoring import score_answers
 from efface.models import load_model, load_tokenizer
 from efface.tokenization import padding_id
+from stages.build_task_matrices import retain_sample, write
 from stages.edit import sides
 from stages.editors import Editor, EditTask, edit_outcome
 from stages.encoded_rows import TOKENIZER_FOLDER, encoded_rows
-from stages.params import load_params
-from stages.tables.examples import EXAMPLES
+from stages.params import Params, load_params
+from stages.training import training_rows
 
-FOLDER = Path(".scratch/tune_edits")
+SCRATCH = Path(".scratch/tune_edits")
+SUBSPACE = ("qr_erase", "unlearn_svd")
+SHOWN = 60
 
 
 def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__)
     arguments.add_argument("candidates", type=Path)
-    arguments.add_argument("--base", default="models/target")
-    chosen = arguments.parse_args()
+    candidates = yaml.safe_load(arguments.parse_args().candidates.read_text())
     params = load_params()
-    rows = EXAMPLES.read("data/prepare_data/examples.parquet").filter("trained")
-    candidates = rows.filter("anchor_candidate")
-    forget = candidates.sample(params.prepare_data.forget_set_size, seed=params.seed)
+    tokenizer, model = load_tokenizer(TOKENIZER_FOLDER), load_model("models/target")
+    pad_id = padding_id(tokenizer)
+    rows = training_rows()
+    forget = rows.filter("anchor_candidate").sample(params.prepare_data.forget_set_size, seed=params.seed)
     retain = rows.join(forget, on="id", how="anti")
-    tokenizer = load_tokenizer(TOKENIZER_FOLDER)
     encoded = {
         side: dict(zip(frame["id"], encoded_rows(frame, tokenizer, params.tokenization), strict=True))
         for side, frame in sides(forget, retain).items()
     }
-    model, pad_id = load_model(chosen.base), padding_id(tokenizer)
-    print(f"{'candidate':40} {'p(forget)':>10} {'argmax':>10} {'p(retain)':>10} {'p(utility)':>10}")
-    for name, fields in {"none": None, **yaml.safe_load(chosen.candidates.read_text())}.items():
+    if any(fields["method"] in SUBSPACE or fields.get("localised") for fields in candidates.values()):
+        build_task_matrices(params, model, tokenizer, forget, retain)
+
+    print(f"{'candidate':40} {'p(forget)':>10} {'p(retain)':>10} {'p(utility)':>10}")
+    for name, fields in {"no edit": None, **candidates}.items():
         edited = copy.deepcopy(model)
         if fields:
-            edit = TypeAdapter(Editor).validate_python(fields["edit"] if "edit" in fields else fields)
-            reads = Path(fields.get("reads", "data/extract_activations"))
-            apply_delta(edited, edit_outcome(edit, EditTask(model, **encoded, reads=reads, seed=0, pad_id=pad_id)).delta)
-        scores = {
-            side: score_answers(edited, list(side_rows.values())[:60], batch_size=32, pad_id=pad_id)
-            for side, side_rows in encoded.items()
-        }
-        p = {side: sum(answer_probability(score.nll) for score in found) / len(found) for side, found in scores.items()}
-        kept = sum(float(score.is_argmax.mean()) for score in scores["forget"]) / len(scores["forget"])
-        print(f"{name:40} {p['forget']:10.3f} {kept:10.3f} {p['retain']:10.3f} {p['utility']:10.3f}", flush=True)
+            subspace = fields["method"] in SUBSPACE or fields.get("localised")
+            reads = SCRATCH if subspace else Path("data/extract_activations")
+            task = EditTask(model, **encoded, reads=reads, seed=params.seed, pad_id=pad_id)
+            apply_delta(edited, edit_outcome(TypeAdapter(Editor).validate_python(fields), task).delta)
+        means = [mean_probability(edited, list(side.values())[:SHOWN], pad_id) for side in encoded.values()]
+        print(f"{name:40}" + "".join(f" {mean:10.3f}" for mean in means), flush=True)
+
+
+def build_task_matrices(params: Params, model, tokenizer, forget: pl.DataFrame, retain: pl.DataFrame) -> None:
+    """Those of the tuning set, from the target."""
+    settings = params.build_task_matrices
+    parts = {"forget": forget, "retain": retain_sample(retain, settings.retain_rows, seed=params.seed)}
+    matrices = {
+        name: settings.trained(
+            model, encoded_rows(part, tokenizer, params.tokenization), pad_id=padding_id(tokenizer), seed=params.seed
+        )
+        for name, part in parts.items()
+    }
+    write(matrices, SCRATCH)
+
+
+def mean_probability(model, encodings, pad_id: int) -> float:
+    scores = score_answers(model, encodings, batch_size=32, pad_id=pad_id)
+    return sum(answer_probability(score.nll) for score in scores) / len(scores)
 
 
 if __name__ == "__main__":
-    with torch.random.fork_rng(devices=[]):
-        main()
+    main()

@@ -226,6 +226,10 @@ def _located(source: str | Path) -> dict[str, str]:
         return {"pretrained_model_name_or_path": str(path.parent), "gguf_file": path.name}
     if path.is_dir():
         return {"pretrained_model_name_or_path": str(path)}
-    if str(source).startswith((".", "/", "~")) or str(source).count("/") > 1:
+    if (
+        str(source).startswith((".", "/", "~"))
+        or str(source).count("/") > 1
+        or (path.parent.parts and path.parent.is_dir())
+    ):
         raise FileNotFoundError(f"{source}: no such model folder; give a folder, a .gguf file or a Hub name")
     return {"pretrained_model_name_or_path": str(source)}

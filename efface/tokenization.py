@@ -17,6 +17,7 @@ Template = Literal["plain", "chat"]
 IGNORED = -100
 SYSTEM_PROMPT = "You are a helpful assistant."
 CHAT_DATE = "10 Apr 2025"
+PLAIN_PROMPT = "Question: {question}\nAnswer:"
 
 
 @dataclass(frozen=True)
@@ -77,7 +78,7 @@ def encode_prompt(tokenizer: PreTrainedTokenizerBase, question: str, *, template
     Raises: ValueError where `chat` is asked of a tokenizer without a chat template, or `template` is unknown.
     """
     if template == "plain":
-        ids = _without_special(tokenizer, f"Question: {question}\nAnswer:")
+        ids = _without_special(tokenizer, PLAIN_PROMPT.format(question=question))
     elif template == "chat":
         if not tokenizer.chat_template:
             raise ValueError("template 'chat': this tokenizer has no chat template; set tokenization.template: plain")

@@ -8,8 +8,6 @@ from stages.params import ModelItem
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-DELTA = "delta.safetensors"
-
 
 def load_named_model(name: str, item: ModelItem) -> "PreTrainedModel":
     """The model in float32, on the GPU where there is one.
@@ -18,7 +16,7 @@ def load_named_model(name: str, item: ModelItem) -> "PreTrainedModel":
     """
     import torch
 
-    from efface.editing.delta import load_edited
+    from efface.editing.delta import DELTA, load_edited
     from efface.models import load_model
 
     base, weights = Path(item.base), Path(item.weights)

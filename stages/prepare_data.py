@@ -66,7 +66,9 @@ def _tokenizer(selection: CorpusSelection, examples: Iterable[Example]) -> "PreT
 
 def _read_text(example: Example) -> str:
     """Everything a model reads of one example, worded as `efface.tokenization` words it."""
-    return "".join([f"Question: {example.question}\nAnswer:", *(f" {answer}" for answer in _answers(example))])
+    from efface.tokenization import PLAIN_PROMPT
+
+    return "".join([PLAIN_PROMPT.format(question=example.question), *(f" {answer}" for answer in _answers(example))])
 
 
 def _check_encodable(

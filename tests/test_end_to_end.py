@@ -22,11 +22,12 @@ def micro_params() -> dict:
     params["sets"], params["retained"] = ["default", "hard"], ["default"]
     params["prepare_data"] |= {
         "authors": 12, "questions_per_author": 5, "holdout_authors": 1, "pool_rows": 40, "anchor_candidates": 16,
-        "utility_rows": 8, "forget_set_size": 6,
+        "utility_rows": 8, "forget_set_size": 6, "real_authors": 8, "world_facts": 8,
     }  # fmt: skip
     params["train_target"]["model"] |= {"layers": 2, "hidden": 64, "heads": 4, "kv_heads": 2, "intermediate": 128}
     params["train_target"] |= {"epochs": 25, "batch_size": 8}
     params["select_anchors"] |= {"size": 4}
+    params["edit"]["grom"] |= {"layers": [0, 1]}
     keep = {f"{edit}-default" for edit in EDITS} | {"grom-hard"}
     params["grid"] = {name: item for name, item in params["grid"].items() if name in keep}
     params["models"] = {
@@ -79,5 +80,7 @@ def test_pipeline_runs_repeats_and_reruns_only_what_changed(tmp_path):
 
     table = run(folder, sys.executable, "-m", "stages", "results_table")
     assert "grom" in table and "hard" in table
-    registered = run(folder, sys.executable, "-m", "stages", "register_models")
-    assert "grom" in registered
+    register = (sys.executable, "-m", "stages", "register_models")
+    assert "5 new model version(s), 0 already there" in run(folder, *register)
+    assert "0 new model version(s), 5 already there" in run(folder, *register)
+    assert "recorded" in run(folder, sys.executable, "-m", "stages", "check_registered", "grom-hard")

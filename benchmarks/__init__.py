@@ -1,0 +1,1 @@
+"""Speed, memory and tuning, measured side by side."""
