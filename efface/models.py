@@ -56,7 +56,7 @@ def load_model(source: str | Path, *, dtype: torch.dtype = torch.float32, device
     Raises: FileNotFoundError where a path-like source does not exist.
     """
     model = AutoModelForCausalLM.from_pretrained(**_located(source), dtype=dtype, trust_remote_code=False)
-    return model.to(device).eval()
+    return model.to(torch.device(device)).eval()  # pyright: ignore[reportArgumentType]
 
 
 def load_tokenizer(source: str | Path) -> PreTrainedTokenizerBase:
@@ -135,7 +135,7 @@ def anatomy(model: PreTrainedModel) -> Anatomy:
         embedding=decoder.embed_tokens,
         layers=tuple(_layer_parts(block) for block in blocks),
         final_norm=decoder.norm,
-        unembedding=model.get_output_embeddings(),
+        unembedding=_unembedding(model),
         n_heads=config.num_attention_heads,
         n_kv_heads=getattr(config, "num_key_value_heads", None) or config.num_attention_heads,
         head_dim=getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads,
@@ -184,9 +184,16 @@ def untie_unembedding(model: PreTrainedModel) -> None:
     """Gives a model with tied embeddings its own copy of the unembedding, so that it can be edited alone."""
     if not model.config.tie_word_embeddings:
         return
-    unembedding = model.get_output_embeddings()
+    unembedding = _unembedding(model)
     unembedding.weight = nn.Parameter(unembedding.weight.detach().clone())
     model.config.tie_word_embeddings = False
+
+
+def _unembedding(model: PreTrainedModel) -> nn.Linear:
+    unembedding = model.get_output_embeddings()
+    if not isinstance(unembedding, nn.Linear):
+        raise ValueError(f"{type(model).__name__}: its unembedding is {unembedding!r}; expected a linear map")
+    return unembedding
 
 
 def _layer_parts(block: nn.Module) -> LayerParts:

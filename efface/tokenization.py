@@ -89,7 +89,7 @@ def encode_prompt(tokenizer: PreTrainedTokenizerBase, question: str, *, template
         ids = _without_special(tokenizer, str(text))
     else:
         raise ValueError(f"template {template!r}: expected 'plain' or 'chat'")
-    bos = tokenizer.bos_token_id
+    bos = _mark_id(tokenizer, "bos")
     if bos is None or not _begins_with_bos(tokenizer):
         return ids
     while ids and ids[0] == bos:
@@ -110,9 +110,10 @@ def turn_end_id(tokenizer: PreTrainedTokenizerBase, *, template: Template) -> in
         special = set(tokenizer.all_special_ids) | set(tokenizer.added_tokens_decoder)
         if after and after[0] in special:
             return after[0]
-    if tokenizer.eos_token_id is None:
+    end = _mark_id(tokenizer, "eos")
+    if end is None:
         raise ValueError("the tokenizer has no end-of-sequence token; set tokenizer.eos_token")
-    return int(tokenizer.eos_token_id)
+    return end
 
 
 def end_ids(tokenizer: PreTrainedTokenizerBase, model=None) -> tuple[int, ...]:
@@ -128,10 +129,10 @@ def end_ids(tokenizer: PreTrainedTokenizerBase, model=None) -> tuple[int, ...]:
 
 def padding_id(tokenizer: PreTrainedTokenizerBase) -> int:
     """The id written into padding. It may equal EOS: masks and labels come from lengths, never from ids."""
-    chosen = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else tokenizer.eos_token_id
-    if chosen is None:
-        raise ValueError("the tokenizer has neither a padding nor an end-of-sequence token; set tokenizer.pad_token")
-    return int(chosen)
+    for chosen in (_mark_id(tokenizer, "pad"), _mark_id(tokenizer, "eos")):
+        if chosen is not None:
+            return chosen
+    raise ValueError("the tokenizer has neither a padding nor an end-of-sequence token; set tokenizer.pad_token")
 
 
 def collate(encodings: Sequence[Encoding], *, pad_id: int, side: Literal["left", "right"] = "right") -> Batch:
@@ -170,6 +171,10 @@ def length_sorted_batches(
         yield places, collate([encodings[place] for place in places], pad_id=pad_id)
 
 
+def _mark_id(tokenizer: PreTrainedTokenizerBase, mark: Literal["bos", "eos", "pad"]) -> int | None:
+    return getattr(tokenizer, f"{mark}_token_id")
+
+
 def _without_special(tokenizer: PreTrainedTokenizerBase, text: str) -> tuple[int, ...]:
     return tuple(tokenizer(text, add_special_tokens=False)["input_ids"])
 
@@ -177,7 +182,7 @@ def _without_special(tokenizer: PreTrainedTokenizerBase, text: str) -> tuple[int
 @lru_cache(maxsize=8)
 def _writes_leading_space(tokenizer: PreTrainedTokenizerBase) -> bool:
     """Whether this tokenizer puts a space before any text by itself (SentencePiece's dummy prefix)."""
-    first = tokenizer.convert_ids_to_tokens(_without_special(tokenizer, "a"))[0]
+    first = tokenizer.convert_ids_to_tokens(list(_without_special(tokenizer, "a")))[0]
     return first.startswith("\u2581")
 
 
