@@ -96,14 +96,19 @@ class Evaluate(Section):
     batch_size: int
     max_new_tokens: int
     generate: bool = True
+    wrong_answers: bool = True
     rouge_words: Literal["ascii", "unicode"] = "ascii"
     truth_ratio_mean: Literal["geometric", "arithmetic"] = "geometric"
 
 
 class QuantizeAttack(Section):
-    """Which quantization schemes every model goes through; generating answers is the dear part."""
+    """Which quantization schemes every model goes through, and whether its dear parts are measured under each.
+
+    `wrong_answers` is what truth ratio and forget quality need, `generate` what ROUGE and model utility need.
+    """
 
     schemes: tuple[str, ...]
+    wrong_answers: bool = False
     generate: bool = False
 
 

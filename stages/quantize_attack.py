@@ -56,7 +56,7 @@ def results(
     model = load_named_model(item, model_item)
     dtype = str(model.dtype).removeprefix("torch.")
     quantize_model(model, scheme)
-    settings = params.evaluate.model_copy(update={"generate": params.quantize_attack.generate})
+    settings = params.evaluate.model_copy(update=params.quantize_attack.model_dump(exclude={"schemes"}))
     tokenizer = load_tokenizer(TOKENIZER_FOLDER)
     scores = example_scores(model, tokenizer, examples, **params.tokenization.model_dump(), **settings.model_dump())
     return results_frame(scores, model=item, quantization=name, dtype=dtype)

@@ -1,7 +1,7 @@
 """From a model and examples to every per-example metric: the one place that knows which metrics an example has."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
@@ -36,22 +36,24 @@ def example_scores(
     batch_size: int,
     max_new_tokens: int,
     generate: bool = True,
+    wrong_answers: bool = True,
     rouge_words: Words = "ascii",
     truth_ratio_mean: Mean = "geometric",
 ) -> list[ExampleScore]:
     """Every metric of every example, in the order of `examples` (example id → example).
 
     Always: answer_nll (nats per token, end token included), probability, extraction_strength, exact_memorization (both
-    without the end token). With wrong answers: truth_ratio (raw R; the right answer is the paraphrase, on real authors
-    and world facts the answer itself). On real authors and world facts: probability_among_options. With `generate`:
-    rougeL_recall and rouge1_recall of the greedy answer.
+    without the end token). With `wrong_answers`, six more texts to score where an example has them: truth_ratio (raw R;
+    the right answer is the paraphrase, on real authors and world facts the answer itself) and, on real authors and
+    world facts, probability_among_options. With `generate`: rougeL_recall and rouge1_recall of the greedy answer.
 
     Raises: ValueError naming the example where an answer has no tokens or the model's output is not finite.
     """
+    scored = examples if wrong_answers else {name: _alone(example) for name, example in examples.items()}
     values = _teacher_forced_values(
         model,
         tokenizer,
-        examples,
+        scored,
         template=template,
         max_length=max_length,
         batch_size=batch_size,
@@ -64,6 +66,11 @@ def example_scores(
             rouge = rouge_score(example.answer, text, words=rouge_words)
             values[name] |= {"rougeL_recall": rouge.rougeL_recall, "rouge1_recall": rouge.rouge1_recall}
     return [ExampleScore(name, metric, value) for name, of_one in values.items() for metric, value in of_one.items()]
+
+
+def _alone(example: Example) -> Example:
+    """The example with its answer only."""
+    return replace(example, paraphrased_answer=None, perturbed_answers=())
 
 
 def right_and_wrong_answers(example: Example) -> tuple[str | None, tuple[str, ...]]:
