@@ -20,11 +20,14 @@ else
 	$(BIN)/python -m flows.profile_run $(PROFILE)
 endif
 
+# Three processes: Prefect keeps log handlers and settings for as long as a process lives.
 test: $(VENV)/installed-test
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/pyright --pythonpath $(BIN)/python
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest tests/efface tests/test_layout.py
+	$(BIN)/python -m pytest tests/stages tests/test_end_to_end.py
+	$(BIN)/python -m pytest tests/flows
 
 $(VENV)/installed: pyproject.toml
 	$(PYTHON) -c 'import sys; assert sys.version_info >= (3, 11), "efface needs Python 3.11 or newer: make PYTHON=python3.11"'
