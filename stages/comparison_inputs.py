@@ -9,7 +9,7 @@ import polars as pl
 from efface.evaluation.aggregate import author_resamples
 from efface.evaluation.comparison import Scores, Split
 from stages.params import Params
-from stages.tables.anchors import ANCHORS, VOTE_SEED
+from stages.tables.anchors import ALL_RUNS, ANCHORS
 from stages.tables.examples import EXAMPLES
 from stages.tables.forget_sets import FORGET_SETS
 from stages.tables.results import RESULTS
@@ -37,7 +37,7 @@ def read_splits(forget_set: str, params: Params) -> dict[str, Split]:
 
     Raises: ValueError where nothing of the forget set remains.
     """
-    anchors = ANCHORS.read(DATA / "select_anchors/anchors.parquet").filter(pl.col("seed") == VOTE_SEED)["id"]
+    anchors = ANCHORS.read(DATA / "select_anchors/anchors.parquet").filter(source=ALL_RUNS)["id"]
     examples = EXAMPLES.read(DATA / "prepare_data/examples.parquet").filter(~pl.col("id").is_in(anchors.implode()))
     forgotten = FORGET_SETS.read(DATA / "forget_sets" / f"{forget_set}.parquet")["id"]
     chosen = {"forget": pl.col("id").is_in(forgotten.implode()), **SPLITS}

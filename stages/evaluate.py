@@ -19,15 +19,16 @@ def main(item: str | None = None) -> None:
     if item is None or item not in params.models:
         raise ValueError(f"evaluate {item!r}: no such model; params.models has {', '.join(params.models)}")
     named, examples = params.models[item], list(evaluated_examples().items())
-    settings = params.tokenization.model_dump() | params.evaluate.model_dump()
+    settings = params.tokenization.model_dump() | params.evaluate.model_dump(exclude={"dtype"})
     deps = [EXAMPLES_FILE, TOKENIZER_FOLDER, named.base, named.weights]
 
     from efface.evaluation.suite import example_scores
     from efface.models import load_tokenizer
 
-    model, tokenizer = load_named_model(item, named), load_tokenizer(TOKENIZER_FOLDER)
+    model = load_named_model(item, named, dtype=params.evaluate.dtype)
+    tokenizer = load_tokenizer(TOKENIZER_FOLDER)
     dtype = str(model.dtype).removeprefix("torch.")
-    with scratch_folder("evaluate", item, settings, deps) as folder:
+    with scratch_folder("evaluate", item, [settings, params.evaluate.dtype], deps) as folder:
         shards = [folder / f"{start}.parquet" for start in range(0, len(examples), SHARD)]
         for place, shard in enumerate(shards):
             if not shard.is_file():

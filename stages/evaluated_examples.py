@@ -10,12 +10,13 @@ from stages.tables.examples import EXAMPLES
 
 
 def evaluated_examples() -> dict[int, Example]:
-    """Example id → example: the pool, the rows that measure utility, every real author, world fact and holdout row.
+    """Example id → example: pool rows that may be forgotten, rows that measure utility, true facts, holdout rows.
 
     Raises: ValueError where there is none.
     """
     outside = pl.col("split").is_in(["real_authors", "world_facts", "holdout"])
-    rows = EXAMPLES.scan(EXAMPLES_FILE).filter(pl.col("pool") | pl.col("utility") | outside).sort("id").collect()
+    may_be_forgotten = pl.col("pool") & ~pl.col("anchor_candidate")
+    rows = EXAMPLES.scan(EXAMPLES_FILE).filter(may_be_forgotten | pl.col("utility") | outside).sort("id").collect()
     if rows.is_empty():
         raise ValueError(f"{EXAMPLES_FILE}: no row is in the pool, measures utility or is held out; check prepare_data")
     return {row["id"]: _example(row) for row in rows.iter_rows(named=True)}

@@ -9,8 +9,8 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 
-def load_named_model(name: str, item: ModelItem) -> "PreTrainedModel":
-    """The model in float32, on the GPU where there is one.
+def load_named_model(name: str, item: ModelItem, *, dtype: str = "float32") -> "PreTrainedModel":
+    """The model on the GPU where there is one; an edit is added in float32, whatever the type it ends in.
 
     Raises: FileNotFoundError naming the model where its base or its weights are missing.
     """
@@ -25,7 +25,7 @@ def load_named_model(name: str, item: ModelItem) -> "PreTrainedModel":
             raise FileNotFoundError(f"model {name!r}: no folder {folder}; run `dvc repro` to make it")
     device = "cuda" if torch.cuda.is_available() else "cpu"
     if weights == base:
-        return load_model(base, device=device)
+        return load_model(base, dtype=getattr(torch, dtype), device=device)
     if not (weights / DELTA).is_file():
         raise FileNotFoundError(f"model {name!r}: {weights} holds no {DELTA}; run `dvc repro` to make it")
-    return load_edited(base, weights / DELTA, device=device)
+    return load_edited(base, weights / DELTA, device=device).to(getattr(torch, dtype))

@@ -70,6 +70,12 @@ class ExtractActivations(Section):
     batch_size: int
 
 
+class MeasureFaithfulness(Section):
+    """How many pool rows' circuits are checked by ablation."""
+
+    examples: int
+
+
 class GridItem(Section):
     """One edited model: which edit on which forget set, and where its inputs and its weights are."""
 
@@ -91,10 +97,11 @@ class ModelItem(Section):
 
 
 class Evaluate(Section):
-    """How answers are scored and generated."""
+    """How answers are scored and generated; `dtype` is that of the evaluated weights."""
 
     batch_size: int
     max_new_tokens: int
+    dtype: Literal["float32", "bfloat16"] = "float32"
     generate: bool = True
     wrong_answers: bool = True
     rouge_words: Literal["ascii", "unicode"] = "ascii"
@@ -134,6 +141,7 @@ class Params(Section):
     build_task_matrices: TaskMatrices
     select_anchors: AnchorSelection
     extract_circuits: CircuitExtraction
+    measure_faithfulness: MeasureFaithfulness
     score_predictors: Mrd
     score_cud: Cud
     edit: dict[str, Editor]

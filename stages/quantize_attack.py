@@ -53,12 +53,13 @@ def results(
     from efface.models import load_tokenizer
     from efface.quantization.quantized_model import quantize_model
 
-    model = load_named_model(item, model_item)
+    model = load_named_model(item, model_item, dtype=params.evaluate.dtype)
     dtype = str(model.dtype).removeprefix("torch.")
     quantize_model(model, scheme)
     settings = params.evaluate.model_copy(update=params.quantize_attack.model_dump(exclude={"schemes"}))
     tokenizer = load_tokenizer(TOKENIZER_FOLDER)
-    scores = example_scores(model, tokenizer, examples, **params.tokenization.model_dump(), **settings.model_dump())
+    used = params.tokenization.model_dump() | settings.model_dump(exclude={"dtype"})
+    scores = example_scores(model, tokenizer, examples, **used)
     return results_frame(scores, model=item, quantization=name, dtype=dtype)
 
 

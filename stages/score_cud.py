@@ -15,7 +15,7 @@ from stages.circuit_rows import CIRCUITS_FILE, EDGES_FILE, circuit_rows, graph_o
 from stages.encoded_rows import EXAMPLES_FILE
 from stages.params import load_params
 from stages.tables.anchor_circuits import ANCHOR_CIRCUITS
-from stages.tables.anchors import ANCHORS, VOTE_SEED
+from stages.tables.anchors import ALL_RUNS, ANCHORS
 from stages.tables.difficulty import DIFFICULTY
 from stages.tables.edges import EDGES
 from stages.tables.examples import EXAMPLES
@@ -29,49 +29,55 @@ SETS = Path("data/forget_sets")
 def main(item: str | None = None) -> None:
     params = load_params()
     graph = graph_of(EDGES.read(EDGES_FILE))
-    anchors = ANCHORS.read(ANCHORS_FILE).filter(pl.col("seed") == VOTE_SEED).select("id", anchor="role")
+    anchors = ANCHORS.read(ANCHORS_FILE)
     select = partial(params.extract_circuits.select, graph)
-    circuits: dict[Role, Circuits] = {
-        role: anchor_circuit(_mean_scores(graph, anchors, role), select) for role in ROLES
-    }
-    difficulty = _difficulty(graph, circuits).join(anchors, on="id", how="left", maintain_order="left")
+    circuits: dict[str, dict[Role, Circuits]] = {
+        source: {role: anchor_circuit(_mean_scores(graph, anchors.filter(source=source, role=role)), select)
+                 for role in ROLES}
+        for source in [ALL_RUNS, *(method.method for method in params.select_anchors.methods)]
+    }  # fmt: skip
+    difficulty = _difficulty(graph, circuits).join(
+        anchors.select("id", "source", anchor="role"), on=["id", "source"], how="left", maintain_order="left"
+    )
     _write_anchor_circuits(circuits)
     DIFFICULTY.write(OUTPUT / "difficulty.parquet", difficulty)
-    _write_forget_sets(difficulty, params.score_cud, params.prepare_data.forget_set_size)
+    _write_forget_sets(difficulty.filter(source=ALL_RUNS), params.score_cud, params.prepare_data.forget_set_size)
 
 
-def _mean_scores(graph: Graph, anchors: pl.DataFrame, role: Role) -> torch.Tensor:
-    """Mean signed score of every edge over the anchors of a role."""
-    ids = anchors.filter(anchor=role)["id"]
+def _mean_scores(graph: Graph, anchors: pl.DataFrame) -> torch.Tensor:
+    """Mean signed score of every edge over these anchors."""
+    ids = anchors["id"]
     total, found = torch.zeros(graph.n_edges, dtype=torch.float64), 0
     for part, circuits in circuit_rows(graph, pl.col("id").is_in(ids.implode())):
         total += circuits.scores.sum(dim=0, dtype=torch.float64)
         found += len(part)
     if not found or found != len(ids):
+        role = "".join(anchors["role"].unique())
         raise ValueError(
             f"{CIRCUITS_FILE}: {found} of {len(ids)} {role} anchors have a circuit; run extract_circuits again"
         )
     return (total / found).float()
 
 
-def _difficulty(graph: Graph, anchors: dict[Role, Circuits]) -> pl.DataFrame:
-    """CUD of every pool row under every similarity and weighting."""
+def _difficulty(graph: Graph, anchors: dict[str, dict[Role, Circuits]]) -> pl.DataFrame:
+    """CUD of every pool row between the anchors of every source, under every similarity and weighting."""
     frames = []
     for ids, circuits in circuit_rows(graph):
-        for similarity, weighting in itertools.product(SIMILARITIES, WEIGHTINGS):
-            scored = Cud(similarity, weighting).scores(circuits, anchors["easy"], anchors["hard"])
-            names = {"id": ids, "similarity": similarity, "weighting": weighting}
+        for source, similarity, weighting in itertools.product(anchors, SIMILARITIES, WEIGHTINGS):
+            scored = Cud(similarity, weighting).scores(circuits, anchors[source]["easy"], anchors[source]["hard"])
+            names = {"id": ids, "source": source, "similarity": similarity, "weighting": weighting}
             frames.append(pl.DataFrame(names | {name: value.numpy() for name, value in vars(scored).items()}))
-    return pl.concat(frames).sort("similarity", "weighting", "id")
+    return pl.concat(frames).sort("source", "similarity", "weighting", "id")
 
 
-def _write_anchor_circuits(circuits: dict[Role, Circuits]) -> None:
+def _write_anchor_circuits(circuits: dict[str, dict[Role, Circuits]]) -> None:
     """Every edge with a score, so that the table shows what the selection left out too."""
     rows = []
-    for role, circuit in circuits.items():
+    for source, role in itertools.product(circuits, ROLES):
+        circuit = circuits[source][role]
         edges = circuit.scores.nonzero()[:, 0]
         kept = {"score": circuit.scores[edges].tolist(), "in_circuit": circuit.mask[edges].tolist()}
-        rows.append({"role": role, "edge_index": edges.tolist(), **kept})
+        rows.append({"source": source, "role": role, "edge_index": edges.tolist(), **kept})
     ANCHOR_CIRCUITS.write(OUTPUT / "anchor_circuits.parquet", pl.DataFrame(rows))
 
 

@@ -18,7 +18,7 @@ from efface.tokenization import padding_id
 from stages.encoded_rows import EXAMPLES_FILE, TOKENIZER_FOLDER, encoded_rows
 from stages.params import Params, load_params
 from stages.scratch import scratch_folder
-from stages.tables.anchors import ANCHORS, VOTE_SEED
+from stages.tables.anchors import ALL_RUNS, ANCHORS
 from stages.tables.examples import EXAMPLES
 from stages.tables.votes import VOTES
 
@@ -64,25 +64,26 @@ def _votes(params: Params, candidates: pl.DataFrame, retained: pl.DataFrame, fol
 
 
 def _anchors(params: Params, votes: pl.DataFrame) -> pl.DataFrame:
-    """The anchors that all runs together chose, and after them what each method and seed alone would choose."""
+    """The anchors that all runs together chose, and after them what each method and each run alone would choose."""
     selection, ids = params.select_anchors, votes["id"].unique(maintain_order=True)
-    together = vote_of_runs(_runs(votes), size=selection.size, min_votes=selection.min_votes)
-    rows = _rows(together, ids, None, VOTE_SEED)
-    for (method, seed), part in votes.group_by("method", "seed", maintain_order=True):
-        rows += _rows(vote_of_runs(_runs(part), size=selection.size, min_votes=1), ids, str(method), int(str(seed)))
+    rows = _rows(vote_of_runs(_runs(votes), size=selection.size, min_votes=selection.min_votes), ids, ALL_RUNS)
+    run = pl.format("{}-{}", "method", "seed")
+    for source in (pl.col("method"), run):
+        for (name,), part in votes.group_by(source, maintain_order=True):
+            rows += _rows(vote_of_runs(_runs(part), size=selection.size, min_votes=None), ids, str(name))
     anchors = pl.DataFrame(rows)
-    _report(anchors)
+    _report(anchors, votes.select(run.unique()).to_series().to_list())
     return anchors
 
 
-def _report(anchors: pl.DataFrame) -> None:
+def _report(anchors: pl.DataFrame, runs: list[str]) -> None:
     """Says on stderr how far the runs agree."""
-    own, together = anchors.filter(pl.col("seed") != VOTE_SEED), anchors.filter(pl.col("seed") == VOTE_SEED)
+    own, together = anchors.filter(pl.col("source").is_in(runs)), anchors.filter(source=ALL_RUNS)
     for role in ROLES:
-        choices = [run["id"].to_list() for run in own.filter(role=role).partition_by("method", "seed")]
-        voted, size = together.filter(role=role, method="voted").height, together.filter(role=role).height
+        choices = [run["id"].to_list() for run in own.filter(role=role).partition_by("source")]
+        agreed, size = together.filter(pl.col("agreed"), role=role).height, together.filter(role=role).height
         overlap = stability(choices)
-        print(f"{role} anchors: {voted} of {size} voted, mean overlap of two runs {overlap:.2f}", file=sys.stderr)
+        print(f"{role} anchors: {agreed} of {size} agreed, mean overlap of two runs {overlap:.2f}", file=sys.stderr)
 
 
 def _runs(votes: pl.DataFrame) -> list[AnchorRun]:
@@ -92,11 +93,9 @@ def _runs(votes: pl.DataFrame) -> list[AnchorRun]:
     ]
 
 
-def _rows(votes: Mapping[Role, AnchorVote], ids: pl.Series, method: str | None, seed: int) -> list[dict[str, Any]]:
-    """One row per anchor; without a method it says whether the anchor was voted or filled up."""
+def _rows(votes: Mapping[Role, AnchorVote], ids: pl.Series, source: str) -> list[dict[str, Any]]:
     return [
-        {"id": ids[place], "role": role, "seed": seed, "votes": count, "mean_rank": rank}
-        | {"method": method or ("voted" if agreed else "filled")}
+        {"id": ids[place], "role": role, "source": source, "agreed": agreed, "votes": count, "mean_rank": rank}
         for role, vote in votes.items()
         for place, count, rank, agreed in zip(
             vote.places.tolist(), vote.votes.tolist(), vote.mean_rank.tolist(), vote.agreed, strict=True

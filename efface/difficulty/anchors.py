@@ -15,7 +15,7 @@ from pydantic import Field
 from torch import Tensor
 
 from efface.difficulty.cud import Role
-from efface.unlearning.methods import GradDiff, Npo, Unlearning
+from efface.unlearning.methods import GradDiff, Undial, Unlearning
 
 Method = Annotated[Unlearning, Field(discriminator="method")]
 
@@ -49,7 +49,7 @@ class AnchorSelection:
     size: int = 15
     methods: tuple[Method, ...] = (
         GradDiff(learning_rate=3e-4, epochs=5, batch_size=16, gradient_accumulation=1),
-        Npo(learning_rate=3e-4, epochs=5, batch_size=16, gradient_accumulation=1),
+        Undial(learning_rate=3e-4, epochs=5, batch_size=16, gradient_accumulation=1),
     )
     seeds: tuple[int, ...] = (0, 1)
     min_votes: int | None = None

@@ -1,13 +1,14 @@
-"""Picture of where circuits run."""
+"""Pictures of where circuits run, and of what sets easy ones apart from hard ones."""
 
 from collections.abc import Mapping
 
 import numpy as np
+import polars as pl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from stages.report_page.signatures import Shapes
-from stages.report_page.style import Look, legend_entries, panels, styled
+from stages.report_page.style import COLOURS, GREY, INK, WIDTH, Look, legend_entries, panels, styled
 
 
 @styled
@@ -28,6 +29,29 @@ def circuit_depth(shapes: Mapping[str, Shapes], looks: Mapping[str, Look]) -> Fi
     _layer_axis(stop, layers, title="Where edges end", kind="destination", last="logits")
     shown = {name: (looks[name][0], "s") for name in shapes}
     figure.legend(handles=legend_entries(shown), loc="outside lower center", ncols=len(shown), title="forget set")
+    return figure
+
+
+@styled
+def signature_contrasts(rows: pl.DataFrame) -> Figure:
+    """Cliff's δ of every statistic with its interval; coloured where the interval leaves out 0.
+
+    `rows`: quantity, cliffs_delta, ci_low, ci_high, from top to bottom.
+    """
+    figure = Figure(figsize=(WIDTH, 0.9 + 0.22 * len(rows)), layout="constrained")
+    axes = figure.subplots()
+    axes.axvline(0, color=GREY, linewidth=0.8)
+    for place, row in enumerate(rows.iter_rows(named=True)):
+        low, high = row["ci_low"], row["ci_high"]
+        apart = low is not None and (low > 0 or high < 0)
+        colour = INK if not apart else COLOURS[1] if row["cliffs_delta"] > 0 else COLOURS[0]
+        if low is not None:
+            axes.plot([low, high], [place, place], color=colour, linewidth=1.3)
+        axes.plot(row["cliffs_delta"], place, marker="o", color=colour, markersize=5)
+    axes.set_yticks(range(len(rows)), rows["quantity"].to_list(), fontsize=8.5)
+    axes.set(xlim=(-1.02, 1.02), xlabel="Cliff’s δ: below 0 larger on easy examples, above 0 on hard ones")
+    axes.invert_yaxis()
+    axes.grid(False, axis="y")
     return figure
 
 

@@ -89,3 +89,31 @@ def difficulty_against_forgetting(
     shown = {name: look for name, look in looks.items() if name in rows["forget_set"].to_list()}
     figure.legend(handles=legend_entries(shown), loc="outside lower center", ncols=len(shown), title="forget set")
     return figure
+
+
+@styled
+def agreement(rows: pl.DataFrame) -> Figure:
+    """How alike the ways of computing CUD order the pool: a matrix of Spearman's ρ.
+
+    `rows`: first, second, rho (null where undefined), every pair once.
+    """
+    names = list(dict.fromkeys([*rows["first"], *rows["second"]]))
+    matrix = np.full((len(names), len(names)), np.nan)
+    np.fill_diagonal(matrix, 1)
+    for first, second, rho in rows.select("first", "second", "rho").iter_rows():
+        a, b = names.index(first), names.index(second)
+        matrix[a, b] = matrix[b, a] = np.nan if rho is None else rho
+    side = 1.2 + 0.36 * len(names)
+    figure = Figure(figsize=(min(WIDTH, side + 2.4), min(WIDTH, side + 1.2)), layout="constrained")
+    axes = figure.subplots()
+    image = axes.imshow(matrix, vmin=-1, vmax=1, cmap="RdBu")
+    for (a, b), rho in np.ndenumerate(matrix):
+        if not np.isnan(rho):
+            colour = "white" if abs(rho) > 0.6 else INK
+            axes.text(b, a, f"{rho:.2f}".replace("-", "−"), ha="center", va="center", fontsize=6.5, color=colour)
+    axes.set_xticks(range(len(names)), names, rotation=90, fontsize=8)
+    axes.set_yticks(range(len(names)), names, fontsize=8)
+    axes.grid(False)
+    axes.spines[:].set_visible(False)
+    figure.colorbar(image, ax=axes, shrink=0.6, label="Spearman’s ρ")
+    return figure

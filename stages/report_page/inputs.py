@@ -8,12 +8,16 @@ import polars as pl
 
 from stages.encoded_rows import EXAMPLES_FILE
 from stages.params import Params
+from stages.tables.agreement import AGREEMENT
+from stages.tables.anchors import ALL_RUNS
+from stages.tables.contrasts import CONTRASTS
 from stages.tables.difficulty import DIFFICULTY
 from stages.tables.energies import ENERGIES
 from stages.tables.examples import EXAMPLES
+from stages.tables.faithfulness import FAITHFULNESS
 from stages.tables.forget_sets import FORGET_SETS
 from stages.tables.metrics import METRICS
-from stages.tables.predictors import PREDICTORS
+from stages.tables.predictions import PREDICTIONS
 from stages.tables.quantized_weights import QUANTIZED_WEIGHTS
 from stages.tables.results import RESULTS
 
@@ -40,7 +44,8 @@ class Inputs:
     `outcomes`: forget_set × edit × quantization, a column and its interval per name of MEASURED. `difficulty`: id, cud,
     undefined, anchor, group. `forgetting`: id, edit, forget_set, forgetting. `energies`: forget_set, layer, partition,
     energy_share. `weights`: edit, forget_set, scheme, changed_code_share, surviving_ratio, edited matrices only.
-    `predictors`: id, predictor, value. `curves`: loss per epoch by model. `confidence`: of all intervals.
+    `agreement`, `contrasts`, `predictions`, `faithfulness`: the tables of that name.
+    `curves`: loss per epoch by model. `confidence`: of all intervals.
     `source`: where the model came from that was trained.
     """
 
@@ -51,7 +56,10 @@ class Inputs:
     forgetting: pl.DataFrame
     energies: pl.DataFrame
     weights: pl.DataFrame
-    predictors: pl.DataFrame
+    agreement: pl.DataFrame
+    contrasts: pl.DataFrame
+    predictions: pl.DataFrame
+    faithfulness: pl.DataFrame
     curves: dict[str, pl.DataFrame]
     confidence: float
     source: str
@@ -85,7 +93,10 @@ def read_inputs(params: Params) -> Inputs:
         forgetting=_forgetting(params, sets),
         energies=_energies(params.sets),
         weights=_weights(params),
-        predictors=PREDICTORS.read(DATA / "score_predictors/predictors.parquet"),
+        agreement=AGREEMENT.read(DATA / "analyse_difficulty/agreement.parquet"),
+        contrasts=CONTRASTS.read(DATA / "analyse_difficulty/contrasts.parquet"),
+        predictions=PREDICTIONS.read(DATA / "analyse_difficulty/predictions.parquet"),
+        faithfulness=FAITHFULNESS.read(DATA / "measure_faithfulness/faithfulness.parquet"),
         curves=_curves(params),
         confidence=params.compare.confidence,
         source=params.train_target.model.source,
@@ -113,7 +124,7 @@ def outcomes(metrics: pl.DataFrame) -> pl.DataFrame:
 def _difficulty(params: Params, sets: dict[str, list[int]]) -> pl.DataFrame:
     """CUD as it chose the forget sets, and which of them each row is in."""
     scored = DIFFICULTY.read(DATA / "score_cud/difficulty.parquet").filter(
-        similarity=params.score_cud.similarity, weighting=params.score_cud.weighting
+        source=ALL_RUNS, similarity=params.score_cud.similarity, weighting=params.score_cud.weighting
     )
     group = pl.when(pl.col("id").is_in(sets.get("easy", []))).then(pl.lit("easy"))
     group = group.when(pl.col("id").is_in(sets.get("hard", []))).then(pl.lit("hard")).otherwise(pl.lit("other"))

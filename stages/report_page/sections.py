@@ -1,9 +1,11 @@
 """The chapters of the page: which pictures and tables each has, and how to read them."""
 
+import math
+
 import polars as pl
 
-from stages.report_page.circuits import circuit_depth
-from stages.report_page.difficulty import difficulty_against_forgetting, difficulty_distribution
+from stages.report_page.circuits import circuit_depth, signature_contrasts
+from stages.report_page.difficulty import agreement, difficulty_against_forgetting, difficulty_distribution
 from stages.report_page.forgetting import forgetting_against_utility, sets_compared
 from stages.report_page.inputs import Inputs
 from stages.report_page.page import Picture, Section, TableBlock
@@ -11,11 +13,11 @@ from stages.report_page.quantization import code_changes, recovery
 from stages.report_page.signatures import circuit_shapes
 from stages.report_page.style import edit_looks, set_looks
 from stages.report_page.tables import (
-    correlation_grid,
+    contrasts_grid,
+    faithfulness_grid,
+    predictions_grid,
     quantized_grid,
-    rank_correlation,
     results_grid,
-    rise_by_example,
 )
 from stages.report_page.training import layer_energies, loss_curves
 
@@ -101,7 +103,12 @@ def quantization_section(inputs: Inputs) -> Section:
 
 def inside_section(inputs: Inputs) -> Section:
     intro = "Where the answers of easy and hard examples run, and where learning the forget set left its trace."
-    return Section("inside", "Inside the model", intro, [_circuits(inputs), _energies(inputs)])
+    return Section(
+        "inside",
+        "Inside the model",
+        intro,
+        [_faithfulness(inputs), _circuits(inputs), _signatures(inputs), _energies(inputs)],
+    )
 
 
 def training_section(inputs: Inputs) -> Section:
@@ -150,16 +157,14 @@ def _sets_compared(inputs: Inputs) -> Picture:
 
 def _foreknown(inputs: Inputs) -> list[Picture | TableBlock]:
     """CUD and the other predictors beside what unlearning then did, for the edits that ran on most forget sets."""
-    scored = inputs.difficulty.filter(~pl.col("undefined")).select("id", "cud")
-    cud = dict(scored.iter_rows())
     sets_of = inputs.forgetting.group_by("edit", maintain_order=True).agg(pl.col("forget_set").n_unique())
     edits = sets_of.filter(pl.col("forget_set") == pl.col("forget_set").max())["edit"].to_list()
+    scored = inputs.difficulty.filter(~pl.col("undefined")).select("id", "cud")
     rows = inputs.forgetting.join(scored, on="id", how="inner", maintain_order="left")
-    rhos = {edit: rank_correlation(cud, rise_by_example(inputs.forgetting, edit)) for edit in edits}
-    predictors = {
-        str(name): dict(part.select("id", "value").iter_rows())
-        for (name,), part in inputs.predictors.group_by(["predictor"], maintain_order=True)
-    }
+    of_cud = inputs.predictions.filter(predictor="cud", outcome="rise", half="all")
+    rhos = {edit: (math.nan if rho is None else rho, n) for edit, rho, n in of_cud.select("edit", "rho", "n").rows()}
+    known = "Spearman’s ρ of what is known before unlearning, with CUD over the pool and with the rise of answer loss "
+    known += f"over forgotten examples. Small figures: {_intervals(inputs)}. "
     return [
         Picture(
             "difficulty-forgetting",
@@ -171,9 +176,34 @@ def _foreknown(inputs: Inputs) -> list[Picture | TableBlock]:
         ),
         TableBlock(
             "What foretells difficulty",
-            "Spearman’s ρ of what is known before unlearning, with CUD over the pool and with the rise of answer loss "
-            "over forgotten examples. Far from 0 foretells well; high CUD means hard, low MRD means hard.",
-            correlation_grid({"cud": cud, **predictors}, inputs.forgetting, edits),
+            known + "Far from 0 foretells well; high CUD means hard, low MRD means hard. “cud.method”: CUD between the "
+            "anchors of that method’s runs alone.",
+            predictions_grid(inputs.predictions, edits, half="all"),
+        ),
+        TableBlock(
+            "… on the authors that chose nothing",
+            known + "Only the half of the authors on which no setting of CUD was chosen.",
+            predictions_grid(inputs.predictions, edits, half="held_out"),
+        ),
+        TableBlock(
+            "… with confounds held fixed",
+            known + "Partial correlation given lengths of prompt and answer, likeness to retained and to other pool "
+            "rows, and position among an author’s questions.",
+            predictions_grid(inputs.predictions, edits, half="all", partial=True),
+        ),
+        TableBlock(
+            "What else differs between easy and hard",
+            f"Means of both forget sets, and Cliff’s δ: 0 no difference, 1 every hard example larger. Small figures: "
+            f"{_intervals(inputs)}.",
+            contrasts_grid(inputs.contrasts.filter(kind="predictor")),
+        ),
+        Picture(
+            "agreement",
+            "Do the ways of computing CUD agree?",
+            "Each cell: Spearman’s ρ over the rows that may become forget sets. Names: whose anchors / similarity of "
+            "circuits / whether edges are counted or weighted by signed score.",
+            None if inputs.agreement.is_empty() else agreement(inputs.agreement),
+            "only one way was computed.",
         ),
     ]
 
@@ -220,6 +250,28 @@ def _circuits(inputs: Inputs) -> Picture:
         f"because their circuit is not connected: {empty}.",
         circuit_depth(shapes, set_looks(list(shapes))) if shapes else None,
         "no example of the forget sets easy and hard has a connected circuit.",
+    )
+
+
+def _faithfulness(inputs: Inputs) -> TableBlock:
+    return TableBlock(
+        "Do circuits carry the behaviour?",
+        "Share of the metric’s way from everything ablated (0) to nothing ablated (1), beside circuits of as many "
+        "edges grown at random. In brackets: what ablated edges carry instead.",
+        faithfulness_grid(inputs.faithfulness),
+    )
+
+
+def _signatures(inputs: Inputs) -> Picture:
+    rows = inputs.contrasts.filter(pl.col("kind") == "signature", pl.col("cliffs_delta").is_not_null())
+    rows = rows.filter((pl.col("easy_mean") != 0) | (pl.col("hard_mean") != 0))
+    return Picture(
+        "signatures",
+        "What sets easy circuits apart",
+        f"Statistics of each example’s circuit, hard against easy; coloured where the interval leaves out 0. Lines: "
+        f"{_intervals(inputs)}, not corrected for their number.",
+        None if rows.is_empty() else signature_contrasts(rows),
+        "the sets easy and hard have no connected circuits.",
     )
 
 

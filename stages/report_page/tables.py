@@ -6,8 +6,6 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from efface.difficulty.rank_correlation import spearman
-
 ABSENT = "–"
 HIGHER, LOWER, NEARER, NONE = "↑", "↓", "→ retained", ""
 RESULTS_COLUMNS = {
@@ -98,21 +96,63 @@ def quantized_grid(outcomes: pl.DataFrame, sets: Sequence[str], schemes: Sequenc
     return Grid([Column(scheme, better) for _, scheme, better in columns], groups, top)
 
 
-def correlation_grid(values: Mapping[str, Mapping[int, float]], forgetting: pl.DataFrame, edits: Sequence[str]) -> Grid:
-    """Spearman's ρ of everything known before unlearning with CUD and with each edit's actual forgetting.
+def predictions_grid(predictions: pl.DataFrame, edits: Sequence[str], *, half: str, partial: bool = False) -> Grid:
+    """Spearman's ρ of everything known before unlearning with CUD and with the rise of loss under each edit.
 
-    `values`: predictor → example → value, CUD among them.
+    With `partial` what is left of it when all confounds are held fixed, for the predictors that are no confounds.
     """
-    cud = values["cud"]
-    rows = []
-    for name, of_name in values.items():
-        cells = [Cell(ABSENT) if name == "cud" else _rho(of_name, cud)]
-        for edit in edits:
-            cells.append(_rho(of_name, rise_by_example(forgetting, edit)))
-        rows.append((name, cells))
+    fields = ("partial_rho", "partial_low", "partial_high") if partial else ("rho", "ci_low", "ci_high")
+    found = {
+        (row["predictor"], row["edit"]): row
+        for row in predictions.filter(half=half).iter_rows(named=True)
+        if row["outcome"] in ("cud", "rise") and (not partial or row[fields[0]] is not None)
+    }
+    names = list(dict.fromkeys(name for name, _ in found))
+    rows = [(name, [_signed(found.get((name, edit)), *fields) for edit in (None, *edits)]) for name in names]
     columns = [Column("with CUD"), *(Column(edit) for edit in edits)]
     top = (("", 1), ("with the rise of loss under", len(edits))) if edits else ()
     return Grid(columns, [Group("", rows)], top, first="known beforehand")
+
+
+def contrasts_grid(contrasts: pl.DataFrame) -> Grid:
+    """Means of the easy and the hard set, and Cliff's δ between them."""
+    rows = [
+        (
+            row["quantity"],
+            [
+                Cell(number(row["easy_mean"])),
+                Cell(number(row["hard_mean"])),
+                _signed(row | {"n": None}, "cliffs_delta", "ci_low", "ci_high"),
+            ],
+        )
+        for row in contrasts.iter_rows(named=True)
+    ]
+    return Grid([Column("easy"), Column("hard"), Column("Cliff’s δ")], [Group("", rows)], first="quantity")
+
+
+def faithfulness_grid(faithfulness: pl.DataFrame) -> Grid:
+    """What share of the metric's whole range circuits carry, beside random ones: ratios of means over examples."""
+    scale = pl.col("metric_whole").mean() - pl.col("metric_empty").mean()
+    shares = faithfulness.group_by("baseline", "circuit", maintain_order=True).agg(
+        circuit_share=(pl.col("metric_circuit").mean() - pl.col("metric_empty").mean()) / scale,
+        complement_share=(pl.col("metric_complement").mean() - pl.col("metric_empty").mean()) / scale,
+        edges=pl.col("edges").mean(),
+        n=pl.len(),
+    )
+    rows = [
+        (
+            f"{row['circuit']} ({row['baseline']})",
+            [
+                Cell(number(row["circuit_share"])),
+                Cell(number(row["complement_share"])),
+                Cell(f"{row['edges']:.0f}"),
+                Cell(str(row["n"])),
+            ],
+        )
+        for row in shares.iter_rows(named=True)
+    ]
+    columns = [Column("circuit alone", HIGHER), Column("circuit ablated", LOWER), Column("edges"), Column("examples")]
+    return Grid(columns, [Group("", rows)], first="circuit")
 
 
 def number(value: float | None, *, p_value: bool = False) -> str:
@@ -123,23 +163,13 @@ def number(value: float | None, *, p_value: bool = False) -> str:
     return text.replace("-", "−")
 
 
-def rank_correlation(one: Mapping[int, float], other: Mapping[int, float]) -> tuple[float, int]:
-    """Spearman's ρ over the examples that both have, and their number; NaN below three."""
-    common = [example for example in one if example in other]
-    if len(common) < 3:
-        return math.nan, len(common)
-    return spearman([one[example] for example in common], [other[example] for example in common]), len(common)
-
-
-def rise_by_example(forgetting: pl.DataFrame, edit: str) -> dict[int, float]:
-    """Rise of the answer loss under one edit; the mean where an example is in several forget sets."""
-    rows = forgetting.filter(edit=edit).group_by("id", maintain_order=True).agg(pl.col("forgetting").mean())
-    return dict(rows.iter_rows())
-
-
-def _rho(one: Mapping[int, float], other: Mapping[int, float]) -> Cell:
-    rho, n = rank_correlation(one, other)
-    return Cell(ABSENT if math.isnan(rho) else f"{rho:+.2f}".replace("-", "−"), f"n {n}")
+def _signed(row: Mapping | None, value: str, low: str, high: str) -> Cell:
+    """A number between −1 and 1 with its interval and number of examples."""
+    if row is None or row[value] is None:
+        return Cell(ABSENT)
+    interval = "" if row[low] is None else f"{row[low]:+.2f} – {row[high]:+.2f}"
+    n = f"n {row['n']}" if row["n"] is not None else ""
+    return Cell(f"{row[value]:+.2f}".replace("-", "−"), ", ".join(filter(None, [interval, n])).replace("-", "−"))
 
 
 def _cell(row: Mapping, name: str) -> Cell:

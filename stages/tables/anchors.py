@@ -1,22 +1,19 @@
-"""Table `anchors`: the examples that stand for easily and hardly unlearned, and what every run alone would choose."""
+"""Table `anchors`: the examples that stand for easily and hardly unlearned, by all runs and by some of them alone."""
 
 import pyarrow as pa
 
 from stages.tables.table import Table
 
-VOTE_SEED = -1
+ALL_RUNS = "all"
 
 ANCHORS = Table(
     "anchors",
-    1,
+    2,
     {
         "id": (pa.int64(), "example id"),
         "role": (pa.string(), "easy | hard"),
-        "seed": (pa.int64(), "seed of the run that chose it; -1: the anchors that all runs together chose"),
-        "method": (
-            pa.string(),
-            "unlearning method of the run; on seed -1: voted | filled (fewer runs agreed than asked)",
-        ),
+        "source": (pa.string(), "which runs voted: all | those of one method | one run, as method-seed"),
+        "agreed": (pa.bool_(), "false where fewer runs chose it than asked, and it fills the set up"),
         "votes": (pa.int32(), "runs that chose it for this role"),
         "mean_rank": (pa.float64(), "rank in this role's order, mean over runs, 0 for the best"),
     },

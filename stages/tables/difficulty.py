@@ -1,4 +1,4 @@
-"""Table `difficulty`: CUD of every pool row, under every similarity and weighting of circuits."""
+"""Table `difficulty`: CUD of every pool row, by every source of anchors, similarity and weighting of circuits."""
 
 import pyarrow as pa
 
@@ -6,9 +6,10 @@ from stages.tables.table import Table
 
 DIFFICULTY = Table(
     "difficulty",
-    1,
+    2,
     {
         "id": (pa.int64(), "example id"),
+        "source": (pa.string(), "whose anchors: all runs’ (all), or those of one method alone"),
         "similarity": (pa.string(), "cosine | jaccard | hamming"),
         "weighting": (pa.string(), "binary | weighted (signed scores)"),
         "s_easy": (pa.float64(), "similarity with the easy anchor circuit"),

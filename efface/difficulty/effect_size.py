@@ -1,0 +1,42 @@
+"""How far two groups of examples lie apart in one quantity."""
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from efface.evaluation.aggregate import Estimate, author_resamples, interval
+
+Values = Float[np.ndarray, " example"]
+
+
+def cliffs_delta(lower: Values, upper: Values) -> float:
+    """P(an upper value is larger) − P(it is smaller), over all pairs: −1 … 1, 0 where the groups do not differ."""
+    return float(_comparisons(lower, upper).mean())
+
+
+def cliffs_delta_estimate(
+    lower: Values,
+    upper: Values,
+    *,
+    authors: tuple[Int[np.ndarray, " example"], Int[np.ndarray, " example"]],
+    draws: int,
+    confidence: float,
+    seed: int,
+) -> Estimate:
+    """`cliffs_delta` with its percentile interval; authors of both groups together are resampled.
+
+    Raises: ValueError where a group is empty.
+    """
+    if not len(lower) or not len(upper):
+        raise ValueError(f"groups of {len(lower)} and {len(upper)} examples: expected at least one in each")
+    comparisons = _comparisons(lower, upper)
+    resamples = author_resamples(np.concatenate(authors), draws=draws, seed=seed)
+    below, above = resamples.counts[:, : len(lower)], resamples.counts[:, len(lower) :]
+    pairs = below.sum(1) * above.sum(1)
+    totals = ((below @ comparisons) * above).sum(1)
+    deltas = np.where(pairs > 0, totals / np.where(pairs > 0, pairs, 1), np.nan)
+    low, high = interval(deltas, groups=resamples.groups, confidence=confidence)
+    return Estimate(float(comparisons.mean()), len(lower) + len(upper), low, high)
+
+
+def _comparisons(lower: Values, upper: Values) -> Float[np.ndarray, "lower upper"]:
+    return np.sign(upper[None, :] - lower[:, None])
