@@ -5,19 +5,19 @@ from jaxtyping import Float, Int
 
 from efface.evaluation.aggregate import Estimate, author_resamples, interval
 
-Values = Float[np.ndarray, " example"]
+Lower, Upper = Float[np.ndarray, " lower"], Float[np.ndarray, " upper"]
 
 
-def cliffs_delta(lower: Values, upper: Values) -> float:
+def cliffs_delta(lower: Lower, upper: Upper) -> float:
     """P(an upper value is larger) − P(it is smaller), over all pairs: −1 … 1, 0 where the groups do not differ."""
     return float(_comparisons(lower, upper).mean())
 
 
 def cliffs_delta_estimate(
-    lower: Values,
-    upper: Values,
+    lower: Lower,
+    upper: Upper,
     *,
-    authors: tuple[Int[np.ndarray, " example"], Int[np.ndarray, " example"]],
+    authors: tuple[Int[np.ndarray, " lower"], Int[np.ndarray, " upper"]],
     draws: int,
     confidence: float,
     seed: int,
@@ -38,5 +38,5 @@ def cliffs_delta_estimate(
     return Estimate(float(comparisons.mean()), len(lower) + len(upper), low, high)
 
 
-def _comparisons(lower: Values, upper: Values) -> Float[np.ndarray, "lower upper"]:
+def _comparisons(lower: Lower, upper: Upper) -> Float[np.ndarray, "lower upper"]:
     return np.sign(upper[None, :] - lower[:, None])

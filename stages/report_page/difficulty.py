@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 import polars as pl
+from matplotlib import colormaps
 from matplotlib.figure import Figure
 
 from stages.report_page.style import GREY, INK, WIDTH, Look, legend_entries, panels, styled
@@ -106,13 +107,18 @@ def agreement(rows: pl.DataFrame) -> Figure:
     side = 1.2 + 0.36 * len(names)
     figure = Figure(figsize=(min(WIDTH, side + 2.4), min(WIDTH, side + 1.2)), layout="constrained")
     axes = figure.subplots()
-    image = axes.imshow(matrix, vmin=-1, vmax=1, cmap="RdBu")
+    places = np.arange(len(names))
+    image = axes.pcolormesh(
+        places, places, matrix, vmin=-1, vmax=1, cmap=colormaps["RdBu"].resampled(20), shading="nearest"
+    )
+    axes.set_aspect("equal")
+    axes.invert_yaxis()
     for (a, b), rho in np.ndenumerate(matrix):
         if not np.isnan(rho):
             colour = "white" if abs(rho) > 0.6 else INK
             axes.text(b, a, f"{rho:.2f}".replace("-", "−"), ha="center", va="center", fontsize=6.5, color=colour)
-    axes.set_xticks(range(len(names)), names, rotation=90, fontsize=8)
-    axes.set_yticks(range(len(names)), names, fontsize=8)
+    axes.set_xticks(places, names, rotation=90, fontsize=8)
+    axes.set_yticks(places, names, fontsize=8)
     axes.grid(False)
     axes.spines[:].set_visible(False)
     figure.colorbar(image, ax=axes, shrink=0.6, label="Spearman’s ρ")

@@ -162,7 +162,9 @@ def _foreknown(inputs: Inputs) -> list[Picture | TableBlock]:
     scored = inputs.difficulty.filter(~pl.col("undefined")).select("id", "cud")
     rows = inputs.forgetting.join(scored, on="id", how="inner", maintain_order="left")
     of_cud = inputs.predictions.filter(predictor="cud", outcome="rise", half="all")
-    rhos = {edit: (math.nan if rho is None else rho, n) for edit, rho, n in of_cud.select("edit", "rho", "n").rows()}
+    rhos = {edit: (math.nan, 0) for edit in edits} | {
+        edit: (math.nan if rho is None else rho, n) for edit, rho, n in of_cud.select("edit", "rho", "n").rows()
+    }
     known = "Spearman’s ρ of what is known before unlearning, with CUD over the pool and with the rise of answer loss "
     known += f"over forgotten examples. Small figures: {_intervals(inputs)}. "
     return [

@@ -130,15 +130,22 @@ def contrasts_grid(contrasts: pl.DataFrame) -> Grid:
     return Grid([Column("easy"), Column("hard"), Column("Cliff’s δ")], [Group("", rows)], first="quantity")
 
 
-def faithfulness_grid(faithfulness: pl.DataFrame) -> Grid:
-    """What share of the metric's whole range circuits carry, beside random ones: ratios of means over examples."""
-    scale = pl.col("metric_whole").mean() - pl.col("metric_empty").mean()
-    shares = faithfulness.group_by("baseline", "circuit", maintain_order=True).agg(
-        circuit_share=(pl.col("metric_circuit").mean() - pl.col("metric_empty").mean()) / scale,
-        complement_share=(pl.col("metric_complement").mean() - pl.col("metric_empty").mean()) / scale,
+def faithfulness_shares(faithfulness: pl.DataFrame) -> pl.DataFrame:
+    """How far along the metric's way from all ablated (0) to nothing ablated (1) circuits and their complements come.
+
+    By baseline and circuit: ratios of means over examples, so that one whose metric hardly moves does not dominate.
+    """
+    way = pl.col("metric_whole").mean() - pl.col("metric_empty").mean()
+    return faithfulness.group_by("baseline", "circuit", maintain_order=True).agg(
+        circuit_share=(pl.col("metric_circuit").mean() - pl.col("metric_empty").mean()) / way,
+        complement_share=(pl.col("metric_complement").mean() - pl.col("metric_empty").mean()) / way,
         edges=pl.col("edges").mean(),
         n=pl.len(),
     )
+
+
+def faithfulness_grid(faithfulness: pl.DataFrame) -> Grid:
+    """The shares of circuits, beside random ones."""
     rows = [
         (
             f"{row['circuit']} ({row['baseline']})",
@@ -149,7 +156,7 @@ def faithfulness_grid(faithfulness: pl.DataFrame) -> Grid:
                 Cell(str(row["n"])),
             ],
         )
-        for row in shares.iter_rows(named=True)
+        for row in faithfulness_shares(faithfulness).iter_rows(named=True)
     ]
     columns = [Column("circuit alone", HIGHER), Column("circuit ablated", LOWER), Column("edges"), Column("examples")]
     return Grid(columns, [Group("", rows)], first="circuit")

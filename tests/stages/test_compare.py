@@ -75,7 +75,7 @@ def params(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
         for number, (split, author, utility) in ROWS.items()
     ]  # fmt: skip
     EXAMPLES.write("data/prepare_data/examples.parquet", pl.DataFrame(examples))
-    anchor = {"id": [3, 0], "role": ["easy"] * 2, "seed": [-1, 7], "method": ["voted"] * 2, "votes": [2] * 2}
+    anchor = {"id": [3, 0], "role": ["easy"] * 2, "source": ["all", "npo-7"], "agreed": [True] * 2, "votes": [2] * 2}
     ANCHORS.write("data/select_anchors/anchors.parquet", pl.DataFrame(anchor | {"mean_rank": [0.0] * 2}))
     FORGET_SETS.write("data/forget_sets/default.parquet", pl.DataFrame({"id": [0, 1, 2, 3], "role": ["forget"] * 4}))
     for model in [*MODELS, "grom-default"]:

@@ -16,24 +16,28 @@ import pytest
 
 from efface.circuits.graph import Graph
 from efface.difficulty.cud import Cud
-from stages import report
+from stages import analyse_difficulty, report
 from stages.params import Compare, ModelItem
 from stages.report_page.inputs import MEASURED
+from stages.tables.agreement import AGREEMENT
 from stages.tables.circuits import CIRCUITS
+from stages.tables.contrasts import CONTRASTS
 from stages.tables.difficulty import DIFFICULTY
 from stages.tables.edges import EDGES
 from stages.tables.energies import ENERGIES
 from stages.tables.examples import EXAMPLES
+from stages.tables.faithfulness import FAITHFULNESS
 from stages.tables.forget_sets import FORGET_SETS
 from stages.tables.metrics import METRICS
+from stages.tables.predictions import PREDICTIONS
 from stages.tables.predictors import PREDICTORS
 from stages.tables.quantized_weights import QUANTIZED_WEIGHTS
 from stages.tables.results import RESULTS
 from stages.tables.table import Table
 
 PICTURES = [
-    "forgetting-utility", "difficulty-distribution", "sets", "difficulty-forgetting", "recovery", "code-changes",
-    "circuit-depth", "layer-energies", "loss",
+    "forgetting-utility", "difficulty-distribution", "sets", "difficulty-forgetting", "agreement", "recovery",
+    "code-changes", "circuit-depth", "signatures", "layer-energies", "loss",
 ]  # fmt: skip
 SETS = ("default", "random_1", "easy", "hard")
 SCHEMES = ("rtn_8", "rtn_4", "nf4")
@@ -57,7 +61,8 @@ def params(edits: tuple[str, ...] = ("grom", "qr_erase", "npo"), on_all: tuple[s
         retained=SETS,
         models=models,
         score_cud=Cud(),
-        compare=Compare(),
+        compare=Compare(bootstrap=40),
+        prepare_data=SimpleNamespace(forget_set_size=SIZE),
         train_target=SimpleNamespace(model=SimpleNamespace(source="scratch")),
     )
 
@@ -78,6 +83,7 @@ def fabricate(given: SimpleNamespace) -> None:
     write(EXAMPLES, "prepare_data/examples", [example(number) for number in range(POOL + 20)])
     write(METRICS, "compare/metrics", list(metric_rows(given, random)))
     write(DIFFICULTY, "score_cud/difficulty", difficulty_rows(cud))
+    write(FAITHFULNESS, "measure_faithfulness/faithfulness", list(faithfulness_rows()))
     write(PREDICTORS, "score_predictors/predictors", predictor_rows(cud, random))
     write(EDGES, "extract_circuits/edges", edge_rows())
     write(CIRCUITS, "extract_circuits/circuits", circuit_rows(cud, random))
@@ -152,7 +158,7 @@ def fabricated_value(edit: str, metric: str, quantization: str, random: np.rando
 def difficulty_rows(cud: dict[int, float]) -> list[dict]:
     return [
         {
-            "id": number, "similarity": similarity, "weighting": "binary", "s_easy": 1 - value, "s_hard": value,
+            "id": number, "source": "all", "similarity": similarity, "weighting": "binary", "s_easy": 1 - value, "s_hard": value,
             "cud": value, "undefined": number == ANCHORS + 60,
             "anchor": ("easy" if number % 2 else "hard") if number < 10 else None,
         }
@@ -168,6 +174,16 @@ def predictor_rows(cud: dict[int, float], random: np.random.Generator) -> list[d
         for place, name in enumerate(names)
         for number, value in cud.items()
     ]
+
+
+def faithfulness_rows() -> Iterator[dict]:
+    """Circuits that carry 90 % of the behaviour, and random ones that carry nothing."""
+    for number in range(10):
+        for circuit, alone in (("own", -0.81), ("random", 0.0)):
+            yield {
+                "id": number, "circuit": circuit, "baseline": "patching", "edges": 8, "metric_whole": -0.9,
+                "metric_circuit": alone, "metric_complement": -0.09, "metric_empty": 0.0,
+            }  # fmt: skip
 
 
 def edge_rows() -> list[dict]:
@@ -247,8 +263,9 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
         patch.chdir(folder)
         given = params()
         fabricate(given)
-        patch.setattr(report, "load_params", lambda: given)
-        report.main()
+        for stage in (analyse_difficulty, report):
+            patch.setattr(stage, "load_params", lambda: given)
+            stage.main()
     return folder
 
 
@@ -288,7 +305,7 @@ def test_page_is_complete_and_needs_nothing_else(checkout):
 def test_every_model_set_and_quantization_is_in_the_tables(checkout):
     rows = re.findall(r"<tr><th>(\w+)</th><td>", page())
     edited = [model for model in checkout.models.values() if model.edit]
-    assert len(rows) == 2 * (len(edited) + 2 * len(SETS)) + 5
+    assert len(rows) == 2 * (len(edited) + 2 * len(SETS)) + len(["all", "held_out"]) * 5 + 4 + 4
     assert all(page().count(f">forget set {name}<") == 2 for name in SETS)
     assert all(f"<th>{scheme}&nbsp;<span" in page() for scheme in ("none", *SCHEMES))
 
@@ -335,12 +352,15 @@ def test_absent_parts_say_why_and_leave_the_rest(checkout):
     for name in SETS:
         write(ENERGIES, f"build_task_matrices/{name}/energies", [])
     write(CIRCUITS, "extract_circuits/circuits", [])
-    write(PREDICTORS, "score_predictors/predictors", [])
+    write(FAITHFULNESS, "measure_faithfulness/faithfulness", list(faithfulness_rows()))
+    for name, table in (("agreement", AGREEMENT), ("contrasts", CONTRASTS), ("predictions", PREDICTIONS)):
+        write(table, f"analyse_difficulty/{name}", [])
+    write(FAITHFULNESS, "measure_faithfulness/faithfulness", [])
     for path in Path("data").glob("train_*/**/loss.csv"):
         path.write_text("step,epoch,loss\n")
     report.main()
     reasons = re.findall(r"Not drawn: ([^<]*)<", page())
-    assert len(reasons) == 5 and all(reason.endswith(".") for reason in reasons)
+    assert len(reasons) == 7 and all(reason.endswith(".") for reason in reasons)
     drawn = [name for name in PICTURES if f'<figure id="{name}">' in page()]
     assert drawn == ["difficulty-distribution", "sets", "difficulty-forgetting"]
     assert "ROUGE\u2011L" not in page() and not Path("data/report/forgetting_utility.png").exists()

@@ -17,7 +17,7 @@ from stages.circuit_shards import write_edges
 from stages.encoded_rows import EXAMPLES_FILE
 from stages.score_cud import ANCHORS_FILE
 from stages.tables.anchor_circuits import ANCHOR_CIRCUITS
-from stages.tables.anchors import ANCHORS, VOTE_SEED
+from stages.tables.anchors import ALL_RUNS, ANCHORS
 from stages.tables.circuits import CIRCUITS
 from stages.tables.difficulty import DIFFICULTY
 from stages.tables.edges import EDGES
@@ -51,6 +51,7 @@ def params(training_checkout: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) 
     write_anchors(EASY, HARD)
     training_checkout.extract_circuits = EXTRACTION
     training_checkout.score_cud = Cud()
+    training_checkout.select_anchors = SimpleNamespace(methods=[SimpleNamespace(method="npo")])
     training_checkout.prepare_data = SimpleNamespace(forget_set_size=2)
     return training_checkout
 
@@ -76,10 +77,10 @@ def write_circuits(scores: dict[int, torch.Tensor], empty: tuple[int, ...] = ())
 
 
 def write_anchors(easy: list[int], hard: list[int]) -> None:
-    """The vote, and before it one run's own choice, which must not be taken for it."""
+    """The vote of all runs; one method whose roles are swapped; one run, whose choice makes no circuit."""
     rows = [
-        {"id": example, "role": role, "seed": seed, "method": "voted", "votes": 1, "mean_rank": 0.0}
-        for seed, chosen in ((0, (hard, easy)), (VOTE_SEED, (easy, hard)))
+        {"id": example, "role": role, "source": source, "agreed": True, "votes": 1, "mean_rank": 0.0}
+        for source, chosen in (("npo", (hard, easy)), ("npo-0", (hard, easy)), (ALL_RUNS, (easy, hard)))
         for role, examples in zip(("easy", "hard"), chosen, strict=True)
         for example in examples
     ]
@@ -89,15 +90,24 @@ def write_anchors(easy: list[int], hard: list[int]) -> None:
 def test_every_pool_row_has_every_score_and_anchors_are_marked(params):
     score_cud.main()
     table = DIFFICULTY.read(DIFFICULTY_FILE)
-    assert len(table) == 8 * 6 and set(table["id"]) == set(POOL)
-    marks = dict(table.select("id", "anchor").unique().rows())
+    assert len(table) == 2 * 8 * 6 and set(table["id"]) == set(POOL)
+    marks = dict(table.filter(source=ALL_RUNS).select("id", "anchor").unique().rows())
     assert marks == {0: "easy", 1: "easy", 2: "hard", 3: "hard", 4: None, 5: None, 6: None, 7: None}
     assert table["cud"].is_between(0, 1).all() and not table["undefined"].any()
 
 
+def test_each_method_scores_by_its_own_anchors(params):
+    score_cud.main()
+    table = DIFFICULTY.read(DIFFICULTY_FILE).sort("similarity", "weighting", "id")
+    together, swapped = (table.filter(source=source) for source in (ALL_RUNS, "npo"))
+    assert (together["cud"] + swapped["cud"] - 1).abs().max() < 1e-9
+    assert swapped.filter(id=0)["anchor"].unique().to_list() == ["hard"]
+    assert set(table["source"]) == {ALL_RUNS, "npo"}
+
+
 def test_scores_rise_from_the_easy_to_the_hard_end(params):
     score_cud.main()
-    table = DIFFICULTY.read(DIFFICULTY_FILE)
+    table = DIFFICULTY.read(DIFFICULTY_FILE).filter(source=ALL_RUNS)
     for (similarity, weighting), rows in table.group_by("similarity", "weighting"):
         cud = dict(rows.select("id", "cud").rows())
         assert cud[4] < cud[7], (similarity, weighting)
@@ -109,12 +119,12 @@ def test_anchor_circuits_follow_the_selection_of_the_examples_circuits(params):
     params.extract_circuits = CircuitExtraction(selection="threshold", threshold=0.0)
     score_cud.main()
     sizes = ANCHOR_CIRCUITS.read("data/score_cud/anchor_circuits.parquet")["in_circuit"].list.sum().to_list()
-    assert sizes == [GRAPH.n_edges] * 2
+    assert sizes == [GRAPH.n_edges] * 4
 
 
 def test_an_anchor_circuit_is_one_selection_from_the_mean_of_signed_scores(params):
     score_cud.main()
-    table = ANCHOR_CIRCUITS.read("data/score_cud/anchor_circuits.parquet")
+    table = ANCHOR_CIRCUITS.read("data/score_cud/anchor_circuits.parquet").filter(source=ALL_RUNS)
     assert table["role"].to_list() == ["easy", "hard"]
     for row, examples in zip(table.iter_rows(named=True), (EASY, HARD), strict=True):
         mean = torch.stack([edge_scores(example) for example in examples]).mean(dim=0)
@@ -144,7 +154,7 @@ def test_an_empty_circuit_is_one_half_flagged_and_in_no_set(params):
     params.prepare_data.forget_set_size = 1
     score_cud.main()
     rows = DIFFICULTY.read(DIFFICULTY_FILE).filter(id=5)
-    assert rows["cud"].to_list() == [0.5] * 6 and rows["undefined"].all()
+    assert rows["cud"].to_list() == [0.5] * 12 and rows["undefined"].all()
     sets = [FORGET_SETS.read(f"data/forget_sets/{name}.parquet")["id"].to_list() for name in ("easy", "hard")]
     assert sets == [[4], [7]]
 

@@ -12,7 +12,7 @@ from efface.models import file_md5, load_tokenizer, save_model
 from efface.unlearning.methods import GradDiff, Npo
 from stages import select_anchors
 from stages.encoded_rows import EXAMPLES_FILE
-from stages.tables.anchors import ANCHORS, VOTE_SEED
+from stages.tables.anchors import ALL_RUNS, ANCHORS
 from stages.tables.examples import EXAMPLES
 from stages.tables.votes import VOTES
 from stages.training import start_model
@@ -43,22 +43,23 @@ def test_anchors_follow_from_the_votes_that_are_kept_beside_them(params):
         assert run.sort("loss_after")["rank"].to_list() == list(range(len(CANDIDATES)))
         assert run.sort("id")["loss_before"].equals(votes.head(len(CANDIDATES)).sort("id")["loss_before"])
     assert (votes["loss_after"] > votes["loss_before"]).any()
-    together = anchors.filter(pl.col("seed") == VOTE_SEED)
+    together = anchors.filter(source=ALL_RUNS)
     assert together["role"].to_list() == ["easy"] * 2 + ["hard"] * 2 and together["id"].n_unique() == 4
     chosen = votes.with_columns(easy=pl.col("rank") >= len(CANDIDATES) - 2, hard=pl.col("rank") < 2)
     counts = chosen.group_by("id").agg(pl.col("easy", "hard").sum())
     for row in together.iter_rows(named=True):
         assert counts.filter(id=row["id"])[row["role"]].item() == row["votes"]
-        assert row["method"] == ("voted" if row["votes"] >= 2 else "filled")
+        assert row["agreed"] == (row["votes"] >= 2)
 
 
 def test_each_run_keeps_its_own_choice(params):
     select_anchors.main()
-    own = ANCHORS.read(FILES[0]).filter(pl.col("seed") != VOTE_SEED)
-    votes = VOTES.read(FILES[1])
-    assert set(own.select("method", "seed").unique().rows()) == {(m, s) for m in ("grad_diff", "npo") for s in (0, 1)}
-    for (method, seed, role), rows in own.group_by("method", "seed", "role"):
-        run = votes.filter(method=method, seed=seed).sort("loss_after", descending=role == "easy")
+    anchors, votes = ANCHORS.read(FILES[0]), VOTES.read(FILES[1])
+    runs = {f"{method}-{seed}" for method in ("grad_diff", "npo") for seed in (0, 1)}
+    assert set(anchors["source"]) == {ALL_RUNS, "grad_diff", "npo", *runs}
+    for (source, role), rows in anchors.filter(pl.col("source").is_in(runs)).group_by("source", "role"):
+        method, seed = source.rsplit("-", 1)
+        run = votes.filter(method=method, seed=int(seed)).sort("loss_after", descending=role == "easy")
         assert rows["id"].to_list() == run["id"].head(2).to_list()
 
 
@@ -97,7 +98,7 @@ def test_the_bilevel_rule_runs_once_per_role(params):
     select_anchors.main()
     anchors, votes = ANCHORS.read(FILES[0]), VOTES.read(FILES[1])
     assert votes["ranked_for"].unique().sort().to_list() == ["easy", "hard"] and len(votes) == 4 * len(CANDIDATES)
-    assert anchors.filter(pl.col("seed") == VOTE_SEED)["id"].n_unique() == 4
+    assert anchors.filter(source=ALL_RUNS)["id"].n_unique() == 4
 
 
 def test_too_few_candidates_are_refused_before_anything_runs(params, monkeypatch):

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from scipy.stats import rankdata, spearmanr
 
-from efface.difficulty.rank_correlation import partial_spearman, spearman
+from efface.difficulty.rank_correlation import partial_spearman, spearman, spearman_estimate
+from efface.evaluation.aggregate import Resamples, author_resamples
 
 RANDOM = np.random.default_rng(0)
 Z = RANDOM.normal(size=(2, 80))
@@ -50,3 +51,36 @@ def test_columns_that_do_not_fit_are_refused():
         spearman([1, 2, 3], [1, 2])
     with pytest.raises(ValueError, match="a value is not finite"):
         spearman([1, 2, math.nan], [1, 2, 3])
+
+
+AUTHORS = np.arange(80) // 5
+RESAMPLES = author_resamples(AUTHORS, draws=60, seed=3)
+
+
+def literal_draws(x, y, controls, resamples):
+    """Rows really repeated, ranked anew, correlated one draw at a time."""
+    for counts in resamples.counts.astype(int):
+        rows = np.repeat(np.arange(len(counts)), counts)
+        yield partial_spearman(x[rows], y[rows], [control[rows] for control in controls])
+
+
+@pytest.mark.parametrize("controls", [[], list(Z)], ids=["plain", "partial"])
+def test_interval_is_that_of_really_repeated_rows(controls):
+    found = spearman_estimate(X, Y, RESAMPLES, confidence=0.9, controls=controls)
+    low, high = np.quantile(list(literal_draws(X, Y, controls, RESAMPLES)), [0.05, 0.95])
+    assert found.value == pytest.approx(partial_spearman(X, Y, controls), abs=1e-12) and found.n == 80
+    assert (found.low, found.high) == (pytest.approx(low, abs=1e-9), pytest.approx(high, abs=1e-9))
+
+
+def test_repeated_rows_without_controls_agree_with_scipy():
+    rows = np.repeat(np.arange(80), RESAMPLES.counts[0].astype(int))
+    one = Resamples(RESAMPLES.counts[:1], 16)
+    found = spearman_estimate(X, Y, one, confidence=0.9)
+    assert found.low == pytest.approx(spearmanr(X[rows], Y[rows]).statistic, abs=1e-12)
+
+
+def test_no_value_where_a_column_is_constant_and_no_interval_from_one_author():
+    assert spearman_estimate(X, np.ones(80), RESAMPLES, confidence=0.9).value is None
+    alone = author_resamples(np.zeros(80, dtype=int), draws=10, seed=0)
+    found = spearman_estimate(X, Y, alone, confidence=0.9)
+    assert found.value is not None and found.low is None and found.high is None
