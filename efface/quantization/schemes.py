@@ -141,11 +141,12 @@ def blockwise_4bit(weight: Float[Tensor, "out in"], scheme: Blockwise4Bit) -> Qu
     """What bitsandbytes makes of the matrix; codes are indices into its 16 values, blocks may cross rows.
 
     Its module multiplies by just these weights, except on processors with AVX-512 BF16, where it also rounds inputs and
-    scales to bfloat16.
+    scales to bfloat16. The matrix goes in as one row: with AVX-512, bitsandbytes 0.50 reads the wrong scale where a
+    block crosses rows.
     """
     from bitsandbytes.functional import dequantize_4bit, quantize_4bit
 
-    packed, state = quantize_4bit(weight.contiguous(), blocksize=scheme.block_size, quant_type=scheme.data_type)
+    packed, state = quantize_4bit(weight.reshape(1, -1), blocksize=scheme.block_size, quant_type=scheme.data_type)
     halves = packed.flatten()
     codes = torch.stack([halves >> 4, halves & 15], dim=1).flatten()[: weight.numel()].view(weight.shape)
     return QuantizedWeight(codes, state.absmax, dequantize_4bit(packed, state).view(weight.shape))

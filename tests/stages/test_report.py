@@ -158,8 +158,8 @@ def fabricated_value(edit: str, metric: str, quantization: str, random: np.rando
 def difficulty_rows(cud: dict[int, float]) -> list[dict]:
     return [
         {
-            "id": number, "source": "all", "similarity": similarity, "weighting": "binary", "s_easy": 1 - value, "s_hard": value,
-            "cud": value, "undefined": number == ANCHORS + 60,
+            "id": number, "source": "all", "similarity": similarity, "weighting": "binary",
+            "s_easy": 1 - value, "s_hard": value, "cud": value, "undefined": number == ANCHORS + 60,
             "anchor": ("easy" if number % 2 else "hard") if number < 10 else None,
         }
         for similarity in ("cosine", "jaccard")

@@ -157,7 +157,7 @@ def test_a_group_longer_than_the_row_is_the_row():
 
 
 @pytest.mark.parametrize("data_type", ["nf4", "fp4"])
-@pytest.mark.parametrize("shape", [(32, 96), (5, 34)], ids=str)
+@pytest.mark.parametrize("shape", [(32, 128), (64, 192)], ids=str)
 def test_four_bit_weights_equal_what_the_module_of_bitsandbytes_multiplies_by(data_type, shape):
     from bitsandbytes.functional import has_avx512bf16
     from bitsandbytes.nn import Linear4bit, Params4bit
@@ -172,10 +172,12 @@ def test_four_bit_weights_equal_what_the_module_of_bitsandbytes_multiplies_by(da
 
 
 @pytest.mark.parametrize("data_type", ["nf4", "fp4"])
-def test_four_bit_codes_and_scales_make_the_values(data_type):
+@pytest.mark.parametrize("shape", [(6, 96), (5, 34), (3, 7), (4, 64)], ids=str)
+def test_four_bit_codes_and_scales_make_the_values(data_type, shape):
+    """Blocks that cross rows and a short last one included."""
     from bitsandbytes.functional import get_4bit_type
 
-    weight = random_weight(6, 96, seed=11)
+    weight = random_weight(*shape, seed=11)
     quantized = blockwise_4bit(weight, Blockwise4Bit(data_type))
     assert quantized.scales.numel() == math.ceil(weight.numel() / 64)
     units = get_4bit_type(data_type, device="cpu")[quantized.codes.long()]
