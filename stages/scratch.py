@@ -17,20 +17,57 @@ CODE = ("efface", "stages")
 
 
 @contextmanager
-def scratch_folder(stage: str, item: str | None, params: Any, deps: Sequence[str | Path]) -> Iterator[Path]:
+def scratch_folder(
+    stage: str, item: str | None, params: Any, deps: Sequence[str | Path], *, helpers: bool = False
+) -> Iterator[Path]:
     """The folder of this very run, kept when the run dies and removed when it succeeds.
 
-    A lock keeps an orphan of a killed run and its successor apart: the successor waits.
+    A lock keeps an orphan of a killed run and its successor apart: the successor waits. With `helpers`, other processes
+    may work in the folder at the same time, and its removal waits until they have left.
     """
-    key = _run_key(stage, item, params, deps)
-    parent = Path(".scratch") / stage
-    folder = parent / key
-    folder.mkdir(parents=True, exist_ok=True)
-    with (parent / f"{key}.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    folder, lock_file = _places(stage, item, params, deps)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with lock_file.open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_SH if helpers else fcntl.LOCK_EX)
         folder.mkdir(exist_ok=True)
         yield folder
-        shutil.rmtree(folder)
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        shutil.rmtree(folder, ignore_errors=helpers)
+
+
+@contextmanager
+def helped_folder(stage: str, item: str | None, params: Any, deps: Sequence[str | Path]) -> Iterator[Path]:
+    """The folder of the same run in another process, made by `scratch_folder` with `helpers`.
+
+    Raises: FileNotFoundError where no such run has begun or left unfinished work.
+    """
+    folder, lock_file = _places(stage, item, params, deps)
+    if not folder.is_dir():
+        raise FileNotFoundError(f"{folder}: no unfinished {stage} of these inputs, parameters and code; start it first")
+    with lock_file.open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_SH)
+        yield folder
+
+
+@contextmanager
+def claim(path: Path, *, wait: bool) -> Iterator[bool]:
+    """Whether the caller is to make this file: it is not there, and no other process is at it.
+
+    With `wait`, until the other process has made it or died.
+    """
+    with path.with_suffix(".lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            yield False
+        else:
+            yield not path.exists()
+
+
+def _places(stage: str, item: str | None, params: Any, deps: Sequence[str | Path]) -> tuple[Path, Path]:
+    """Folder and lock file of a run."""
+    folder = Path(".scratch") / stage / _run_key(stage, item, params, deps)
+    return folder, folder.with_suffix(".lock")
 
 
 def _run_key(stage: str, item: str | None, params: Any, deps: Sequence[str | Path]) -> str:

@@ -1,11 +1,14 @@
 """How far two groups of examples lie apart in one quantity."""
 
+from typing import TypeAlias
+
 import numpy as np
 from jaxtyping import Float, Int
 
 from efface.evaluation.aggregate import Estimate, author_resamples, interval
 
-Lower, Upper = Float[np.ndarray, " lower"], Float[np.ndarray, " upper"]
+Lower: TypeAlias = Float[np.ndarray, " lower"]
+Upper: TypeAlias = Float[np.ndarray, " upper"]
 
 
 def cliffs_delta(lower: Lower, upper: Upper) -> float:

@@ -107,6 +107,36 @@ def test_stage_killed_in_the_middle_finishes_from_its_scratch_folder(checkout, m
     assert CIRCUITS.read(OUTPUT / "circuits.parquet")["id"].to_list() == list(range(8))
 
 
+def test_helpers_make_the_shards_that_nobody_else_makes(checkout, monkeypatch):
+    from stages import circuit_shards as library
+    from stages.extract_circuit_shards import main as help_main
+
+    monkeypatch.setattr("stages.extract_circuit_shards.load_params", lambda: checkout)
+    with pytest.raises(FileNotFoundError, match="start it first"):
+        help_main()
+    by_stage, by_helper = [], []
+
+    def while_helped(model, shard, *rest):
+        """The first shard of the stage takes so long that a helper makes all the others."""
+
+        def helping(model, shard, *rest):
+            by_helper.append(shard.number)
+            library.write_shard(model, shard, *rest)
+            if shard.number == 2:
+                raise KeyboardInterrupt
+
+        monkeypatch.setattr("stages.extract_circuits.write_shard", helping)
+        with pytest.raises(KeyboardInterrupt):
+            help_main()
+        by_stage.append(shard.number)
+        library.write_shard(model, shard, *rest)
+
+    monkeypatch.setattr("stages.extract_circuits.write_shard", while_helped)
+    main()
+    assert (by_stage, by_helper) == ([0], [1, 2])
+    assert CIRCUITS.read(OUTPUT / "circuits.parquet")["id"].to_list() == list(range(8))
+
+
 def test_assembled_table_does_not_depend_on_how_much_is_read_at_once(checkout, tmp_path, monkeypatch):
     paths = shards_into(tmp_path / "shards", checkout)
     assemble(paths, tmp_path / "whole.parquet")

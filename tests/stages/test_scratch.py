@@ -1,8 +1,11 @@
 """Unfinished work survives a failure, and only the same run finds it again."""
 
+import multiprocessing
+import time
+
 import pytest
 
-from stages.scratch import scratch_folder
+from stages.scratch import claim, helped_folder, scratch_folder
 
 
 @pytest.fixture
@@ -52,3 +55,58 @@ def test_missing_input_is_named(checkout):
         scratch_folder("a", None, {}, ["absent"]),
     ):
         pass
+
+
+def test_helper_works_in_the_folder_of_the_run_it_helps(checkout):
+    with scratch_folder("circuits", None, {}, ["input"], helpers=True) as folder:
+        with helped_folder("circuits", None, {}, ["input"]) as helped:
+            assert helped == folder
+            (helped / "shard").write_text("rows")
+        assert (folder / "shard").exists()
+    assert not folder.exists()
+
+
+def test_run_of_helpers_survives_a_failure(checkout):
+    with pytest.raises(RuntimeError), scratch_folder("a", None, {}, ["input"], helpers=True) as folder:
+        (folder / "shard").write_text("rows")
+        raise RuntimeError("killed")
+    with helped_folder("a", None, {}, ["input"]) as helped:
+        assert (helped / "shard").exists()
+
+
+def test_helper_without_a_run_is_told_to_start_one(checkout):
+    with pytest.raises(FileNotFoundError, match="start it first"), helped_folder("a", None, {}, ["input"]):
+        pass
+
+
+def test_file_is_made_by_whoever_claims_it_first(tmp_path):
+    path = tmp_path / "shard"
+    with claim(path, wait=False) as mine:
+        assert mine
+        with claim(path, wait=False) as too_late:
+            assert not too_late
+        path.write_text("rows")
+    with claim(path, wait=False) as again:
+        assert not again
+
+
+def hold(path, seconds):
+    with claim(path, wait=False):
+        time.sleep(seconds)
+
+
+@pytest.mark.parametrize("dies", [True, False])
+def test_claim_that_waits_gets_the_file_when_its_maker_dies_or_leaves_it(tmp_path, dies):
+    path = tmp_path / "shard"
+    maker = multiprocessing.get_context("fork").Process(target=hold, args=(path, 60 if dies else 0.3))
+    maker.start()
+    while True:
+        with claim(path, wait=False) as mine:
+            if not mine:
+                break
+        time.sleep(0.01)
+    if dies:
+        maker.kill()
+    with claim(path, wait=True) as mine:
+        assert mine
+    maker.join()
