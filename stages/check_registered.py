@@ -32,6 +32,8 @@ def main(item: str | None = None) -> None:
 
 def forget_probability(name: str, version: int, model: str) -> float:
     """Mean probability of the forget set's answers under a registered model, in [0, 1]."""
+    import torch
+
     from efface.evaluation.suite import example_scores
     from efface.models import load_tokenizer
     from stages.evaluated_examples import evaluated_examples
@@ -42,11 +44,11 @@ def forget_probability(name: str, version: int, model: str) -> float:
     forget_set = params.models[model].set or params.sets[0]
     ids = set(FORGET_SETS.read(f"data/forget_sets/{forget_set}.parquet")["id"])
     scores = example_scores(
-        load_registered(name, version),
+        load_registered(name, version).to(getattr(torch, params.evaluate.dtype)),
         load_tokenizer(TOKENIZER),
         {number: example for number, example in evaluated_examples().items() if number in ids},
         **params.tokenization.model_dump(),
-        **{**params.evaluate.model_dump(), "generate": False},
+        **{**params.evaluate.model_dump(exclude={"dtype"}), "generate": False},
     )
     values = [score.value for score in scores if score.metric == "probability"]
     return sum(values) / len(values)

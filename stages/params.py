@@ -134,6 +134,7 @@ class Params(Section):
     seed: int
     sets: tuple[str, ...]
     retained: tuple[str, ...]
+    task_matrices: tuple[str, ...]
     tokenization: Tokenization
     prepare_data: CorpusSelection
     train_target: TrainTarget
@@ -162,8 +163,9 @@ class Params(Section):
                 raise ValueError(f"grid: {name} should be named {item.edit}-{item.set}")
             if name not in self.models:
                 raise ValueError(f"models: {name} of the grid is missing; list it so that it is evaluated")
-        if not set(self.retained) <= set(self.sets):
-            raise ValueError(f"retained: {list(self.retained)} must be among sets: {list(self.sets)}")
+        for key, chosen in {"retained": self.retained, "task_matrices": self.task_matrices}.items():
+            if not set(chosen) <= set(self.sets):
+                raise ValueError(f"{key}: {list(chosen)} must be among sets: {list(self.sets)}")
         if "target" not in self.models:
             raise ValueError("models: `target` is missing; every comparison needs it")
         return self

@@ -19,7 +19,7 @@ def micro_params() -> dict:
     """The default parameters, shrunk: two layers, 60 rows, three edits on `default` and one on `hard`."""
     params = yaml.safe_load((ROOT / "params.yaml").read_text())
     params["profile"] = "micro"
-    params["sets"], params["retained"] = ["default", "hard"], ["default"]
+    params["sets"], params["retained"], params["task_matrices"] = ["default", "hard"], ["default"], ["default"]
     params["prepare_data"] |= {
         "authors": 12, "questions_per_author": 5, "holdout_authors": 1, "pool_rows": 40, "anchor_candidates": 16,
         "utility_rows": 8, "forget_set_size": 6, "real_authors": 8, "world_facts": 8,

@@ -156,9 +156,9 @@ def _sets_compared(inputs: Inputs) -> Picture:
 
 
 def _foreknown(inputs: Inputs) -> list[Picture | TableBlock]:
-    """CUD and the other predictors beside what unlearning then did, for the edits that ran on most forget sets."""
+    """CUD and the other predictors beside what unlearning then did, for edits on several forget sets, if any."""
     sets_of = inputs.forgetting.group_by("edit", maintain_order=True).agg(pl.col("forget_set").n_unique())
-    edits = sets_of.filter(pl.col("forget_set") == pl.col("forget_set").max())["edit"].to_list()
+    edits = sets_of.filter(pl.col("forget_set") >= pl.col("forget_set").max().clip(upper_bound=2))["edit"].to_list()
     scored = inputs.difficulty.filter(~pl.col("undefined")).select("id", "cud")
     rows = inputs.forgetting.join(scored, on="id", how="inner", maintain_order="left")
     of_cud = inputs.predictions.filter(predictor="cud", outcome="rise", half="all")
