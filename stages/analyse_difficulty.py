@@ -53,7 +53,7 @@ def main(item: str | None = None) -> None:
     CONTRASTS.write(OUTPUT / "contrasts.parquet", pl.DataFrame(contrast_rows(described, authors, params)))
     scored = difficulty.join(examples.filter("anchor_candidate").select("id"), on="id", how="anti")
     AGREEMENT.write(OUTPUT / "agreement.parquet", pl.DataFrame(agreement_rows(scored, authors, params)))
-    rows = prediction_rows(known_beforehand(difficulty, predictors, params), outcomes(params), authors, params)
+    rows = prediction_rows(known_beforehand(difficulty, predictors), outcomes(params), authors, params)
     PREDICTIONS.write(OUTPUT / "predictions.parquet", pl.DataFrame(rows, infer_schema_length=None))
 
 
@@ -143,14 +143,12 @@ def _ends(scores: Values, size: int) -> list[set[int]]:
     return [{ids[place] for place in end.tolist()} for end in ends]
 
 
-def known_beforehand(difficulty: pl.DataFrame, predictors: pl.DataFrame, params: Params) -> dict[str, Values]:
+def known_beforehand(difficulty: pl.DataFrame, predictors: pl.DataFrame) -> dict[str, Values]:
     """Predictor → example → value: CUD as it chose the sets, CUD by each method's own anchors, and the others.
 
     Anchors are left out of the CUD that they are anchors of.
     """
-    chosen = difficulty.filter(
-        pl.col("anchor").is_null(), similarity=params.score_cud.similarity, weighting=params.score_cud.weighting
-    )
+    chosen = difficulty.filter("chosen", pl.col("anchor").is_null())
     found: dict[str, Values] = {"cud": {}}
     found |= {
         "cud" if source == ALL_RUNS else f"cud.{source}": dict(rows.select("id", "cud").iter_rows())

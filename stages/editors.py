@@ -1,7 +1,8 @@
 """Every editor there is: the union of their parameters, and what each of them needs to become a delta."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -9,8 +10,11 @@ import polars as pl
 from pydantic import Field
 
 from efface.editing.grom import Grom, LayerEdit
+from efface.editing.strength import StrengthSearch, outputs_changed
 from efface.editing.subspace import QrErase, UnlearnSvd
 from efface.unlearning.methods import Unlearning
+from stages.tables.anchors import ALL_RUNS
+from stages.tables.difficulty import DIFFICULTY
 from stages.tables.direct_effects import DIRECT_EFFECTS
 from stages.tables.energies import ENERGIES
 from stages.tables.grams import AUTHORS, PARTS, read_gram
@@ -72,6 +76,8 @@ def edit_outcome(edit: Editor, task: EditTask) -> EditOutcome:
 
 
 def _grom_outcome(edit: Grom, task: EditTask) -> EditOutcome:
+    import torch
+
     from efface.activations.logit_lens import best_band
     from efface.editing.suppression import specificity_weights
     from efface.models import anatomy, module_name
@@ -81,18 +87,22 @@ def _grom_outcome(edit: Grom, task: EditTask) -> EditOutcome:
     parts = anatomy(task.model)
     head, unembedding = module_name(task.model, parts.unembedding), parts.unembedding.weight.detach()
     ends = {encoding.input_ids[-1] for encoding in retain.values()} if edit.published_alpha else ()
-    alpha = specificity_weights(forget_tokens, retain_tokens, vocabulary=len(unembedding), uncounted=ends)
+    alpha = torch.ones(len(unembedding), dtype=torch.float64)
+    if edit.target == "suppression":
+        alpha = specificity_weights(forget_tokens, retain_tokens, vocabulary=len(unembedding), uncounted=ends)
     scores = _band_scores(task, retain, alpha) if edit.layers is None and edit.beta else None
     layers = () if not edit.beta else edit.layers if scores is None else best_band(scores, width=edit.width)
 
-    def solve(name: str, keys: "Keys", retained: "KeyGram | Tensor") -> LayerEdit:
-        weights = alpha.to(keys.values.device)
+    def solve(name: str, keys: "Keys", retained: "KeyGram | Tensor", emphasis: "Tensor | None") -> LayerEdit:
+        shared = {"alpha": alpha.to(keys.values.device), "emphasis": emphasis}
         if name == head:
-            return edit.head_edit(keys, retained, alpha=weights)
-        return edit.residual_edit(keys, retained, alpha=weights, unembedding=unembedding.to(keys.values.device))
+            return edit.head_edit(keys, retained, **shared)
+        return edit.residual_edit(keys, retained, unembedding=unembedding.to(keys.values.device), **shared)
 
     procedure = _sequential if edit.sequential else _one_shot
-    edits, ids, counts = procedure(edit, task, retain, layers or (), solve)
+    edits, ids, counts = procedure(edit, task, retain, layers or (), solve, _emphasis(edit, task))
+    if edit.search:
+        edits, counts["search"] = _as_strong_as_needed(edits, edit.search, task)
     weights = alpha[forget_tokens]
     return EditOutcome(
         delta={f"{name}.weight": layer.change for name, layer in edits.items()},
@@ -107,7 +117,9 @@ def _grom_outcome(edit: Grom, task: EditTask) -> EditOutcome:
     )
 
 
-def _sequential(edit: Grom, task: EditTask, retain: Mapping[int, "Encoding"], layers: tuple[int, ...], solve) -> tuple:
+def _sequential(
+    edit: Grom, task: EditTask, retain: Mapping[int, "Encoding"], layers: tuple[int, ...], solve, emphasis
+) -> tuple:
     """Edits by module, the ids that influence is counted by, and how much went in."""
     from efface.activations.capture import column_count, sampled_to_columns
     from efface.editing.band import sequential_edits
@@ -120,7 +132,7 @@ def _sequential(edit: Grom, task: EditTask, retain: Mapping[int, "Encoding"], la
         retained,
         layers=layers,
         head=edit.head_beta > 0,
-        solve=solve,
+        solve=partial(solve, emphasis=None if emphasis is None else emphasis[list(places)]),
         batch_size=edit.batch_size,
         pad_id=task.pad_id,
     )
@@ -129,7 +141,9 @@ def _sequential(edit: Grom, task: EditTask, retain: Mapping[int, "Encoding"], la
     return edits, ids, counts | {"forget_rows_used": len(forget), "retain_rows_used": len(retained)}
 
 
-def _one_shot(edit: Grom, task: EditTask, retain: Mapping[int, "Encoding"], layers: tuple[int, ...], solve) -> tuple:
+def _one_shot(
+    edit: Grom, task: EditTask, retain: Mapping[int, "Encoding"], layers: tuple[int, ...], solve, emphasis
+) -> tuple:
     """The same from stored keys: Gram(retain) = Gram(trained rows) − Σ keys(set)."""
     from efface.activations.key_statistics import sampled_keys
     from efface.editing.band import one_shot_edits
@@ -149,7 +163,65 @@ def _one_shot(edit: Grom, task: EditTask, retain: Mapping[int, "Encoding"], laye
             counts.update(forget_columns=len(keys), retain_columns=retained.count)
             yield name, (keys, retained)
 
-    return one_shot_edits(stored(), solve), ids, counts | {"retain_rows_used": len(retain)}
+    edits = one_shot_edits(stored(), partial(solve, emphasis=emphasis))
+    return edits, ids, counts | {"retain_rows_used": len(retain)}
+
+
+def _emphasis(edit: Grom, task: EditTask) -> "Tensor | None":
+    """The factor on each forget example's targets by its CUD; None where the edit makes no difference."""
+    if not edit.difficulty_gain:
+        return None
+    from efface.difficulty.emphasis import difficulty_emphasis
+
+    return difficulty_emphasis(cud_of(tuple(task.forget), task.reads), gain=edit.difficulty_gain)
+
+
+def cud_of(ids: Sequence[int], folder: Path) -> "Tensor":
+    """CUD of each example, as it made the forget sets.
+
+    Raises: FileNotFoundError or ValueError where the folder has no scores, or none of an example.
+    """
+    import torch
+
+    path = folder / "difficulty.parquet"
+    if not path.is_file():
+        raise FileNotFoundError(f"{path}: no difficulty scores; set this grid item's `reads` to data/score_cud")
+    scores = dict(DIFFICULTY.read(path).filter("chosen", source=ALL_RUNS).select("id", "cud").iter_rows())
+    missing = [number for number in ids if number not in scores]
+    if missing:
+        raise ValueError(f"{path}: no CUD of examples {missing[:5]}; expected one for every row of the pool")
+    return torch.tensor([scores[number] for number in ids], dtype=torch.float64)
+
+
+def _as_strong_as_needed(
+    edits: Mapping[str, LayerEdit], search: StrengthSearch, task: EditTask
+) -> tuple[dict[str, LayerEdit], dict[str, Any]]:
+    """The edits times the factor that the search finds, and what it tried."""
+    from efface.corpora.roles import draw
+
+    changes = {f"{name}.weight": edit.change for name, edit in edits.items()}
+    chosen = draw(task.retain, min(search.retain_rows, len(task.retain)), seed=task.seed, purpose="retain rows")
+    rows = tuple(task.forget.values()), tuple(task.retain[number] for number in chosen)
+
+    def measure(factor: float) -> tuple[float, float]:
+        with outputs_changed(task.model, changes, factor):
+            forget, retain = (_mean_probability(task, part) for part in rows)
+        return forget, retain
+
+    factor, curve = search.curve(measure)
+    scaled = {
+        name: LayerEdit(factor * edit.change, edit.mu, {place: factor * n for place, n in edit.influence.items()})
+        for name, edit in edits.items()
+    }
+    return scaled, {"factor": factor, "curve": [asdict(point) for point in curve]}
+
+
+def _mean_probability(task: EditTask, rows: Sequence["Encoding"]) -> float:
+    from efface.evaluation.probability import answer_probability
+    from efface.evaluation.scoring import score_answers
+
+    scores = score_answers(task.model, rows, batch_size=32, pad_id=task.pad_id, label="strength")
+    return sum(answer_probability(score.nll) for score in scores) / len(scores)
 
 
 def _subspace_outcome(edit: QrErase | UnlearnSvd, task: EditTask) -> EditOutcome:

@@ -36,12 +36,15 @@ def main(item: str | None = None) -> None:
                  for role in ROLES}
         for source in [ALL_RUNS, *(method.method for method in params.select_anchors.methods)]
     }  # fmt: skip
-    difficulty = _difficulty(graph, circuits).join(
-        anchors.select("id", "source", anchor="role"), on=["id", "source"], how="left", maintain_order="left"
+    cud = params.score_cud
+    difficulty = (
+        _difficulty(graph, circuits)
+        .with_columns(chosen=(pl.col("similarity") == cud.similarity) & (pl.col("weighting") == cud.weighting))
+        .join(anchors.select("id", "source", anchor="role"), on=["id", "source"], how="left", maintain_order="left")
     )
     _write_anchor_circuits(circuits)
     DIFFICULTY.write(OUTPUT / "difficulty.parquet", difficulty)
-    _write_forget_sets(difficulty.filter(source=ALL_RUNS), params.score_cud, params.prepare_data.forget_set_size)
+    _write_forget_sets(difficulty.filter("chosen", source=ALL_RUNS), params.prepare_data.forget_set_size)
 
 
 def _mean_scores(graph: Graph, anchors: pl.DataFrame) -> torch.Tensor:
@@ -81,10 +84,9 @@ def _write_anchor_circuits(circuits: dict[str, dict[Role, Circuits]]) -> None:
     ANCHOR_CIRCUITS.write(OUTPUT / "anchor_circuits.parquet", pl.DataFrame(rows))
 
 
-def _write_forget_sets(difficulty: pl.DataFrame, cud: Cud, size: int) -> None:
+def _write_forget_sets(scored: pl.DataFrame, size: int) -> None:
     """The rows of lowest and highest score, among those that are neither anchors nor candidates for it."""
     candidates = EXAMPLES.scan(EXAMPLES_FILE).filter("anchor_candidate").select("id").collect()
-    scored = difficulty.filter(similarity=cud.similarity, weighting=cud.weighting)
     undefined = int(scored["undefined"].sum())
     print(f"CUD: {undefined} of {len(scored)} scores undefined and left out of the sets", file=sys.stderr)
     eligible = scored.join(candidates, on="id", how="anti").filter(pl.col("anchor").is_null() & ~pl.col("undefined"))

@@ -1,4 +1,4 @@
-"""The exact influence of each forget example on an edit: what the edit would lack without it."""
+"""The exact influence of each forget example on an edit: what the edit would lack without it, or gain with one more."""
 
 import torch
 from jaxtyping import Float, Int
@@ -22,6 +22,21 @@ def influence_factors(
     inverse_keys = edit.inverse_keys(columns)
     inner = torch.eye(len(columns), dtype=torch.float64, device=keys.device) / edit.weight - own @ inverse_keys
     residual = targets.of(columns) - edit.change @ own.mT
+    return torch.linalg.solve(inner, residual, left=False), inverse_keys.mT
+
+
+def addition_factors(
+    edit: RidgeEdit, keys: Float[Tensor, "column key"], targets: Targets
+) -> tuple[Float[Tensor, "out column"], Float[Tensor, "column key"]]:
+    """Factors of P*₊ᵢ − P*, what one more forget example with these keys and targets adds to the edit.
+
+    (D_i − P* X_i) ((s/w_f) I + X_iᵀ A⁻¹ X_i)⁻¹ X_iᵀ A⁻¹, exact under the same conditions as `influence_factors`, whose
+    negative withdraws an example: a deletion request comes or goes without a new pass over the data.
+    """
+    own = keys.double()
+    inverse_keys = edit.inverse(own.mT)
+    inner = torch.eye(len(own), dtype=torch.float64, device=keys.device) / edit.weight + own @ inverse_keys
+    residual = targets.of(torch.arange(len(own), device=keys.device)) - edit.change @ own.mT
     return torch.linalg.solve(inner, residual, left=False), inverse_keys.mT
 
 

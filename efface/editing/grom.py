@@ -8,7 +8,9 @@ from torch import Tensor
 
 from efface.activations.key_statistics import KeyGram, Keys
 from efface.editing.audit import influence_norms
+from efface.editing.corruption import corruption_targets
 from efface.editing.ridge_edit import Targets, ridge_edit
+from efface.editing.strength import StrengthSearch
 from efface.editing.suppression import logit_targets, residual_targets
 
 
@@ -33,9 +35,14 @@ class Grom:
     out of the retain side; `published` takes them all. `published_alpha` leaves end tokens out of the retain
     frequencies. The caps are numbers of answer tokens; one-shot edits take every retain token, since only their Gram
     matrix is stored.
+
+    `target: corruption` sends every forget key in one random direction of length `beta` instead of away from its token;
+    `direction_seed` fixes it. `difficulty_gain` g scales the targets of an example by 1 + g · its rank of CUD in the
+    forget set, −1 (easiest) to 1. `search` multiplies a one-shot or one-layer edit by the factor it finds.
     """
 
     method: Literal["grom"] = "grom"
+    target: Literal["suppression", "corruption"] = "suppression"
     layers: tuple[int, ...] | None = None
     width: int = 2
     beta: float = 300.0
@@ -49,6 +56,9 @@ class Grom:
     retain_columns: int = 40_000
     influence: bool = True
     batch_size: int = 16
+    direction_seed: int = 0
+    difficulty_gain: float = 0.0
+    search: StrengthSearch | None = None
 
     def __post_init__(self) -> None:
         for name in ("beta", "head_beta", "retain_weight", "ridge"):
@@ -59,22 +69,54 @@ class Grom:
                 raise ValueError(f"{name} {getattr(self, name)}: expected at least 1")
         if not self.head_beta and (not self.beta or self.layers == ()):
             raise ValueError("nothing to edit: give beta and layers, or head_beta")
+        if not 0 <= self.difficulty_gain <= 1:
+            raise ValueError(f"difficulty_gain {self.difficulty_gain}: expected 0 to 1")
+        if self.target == "corruption" and self.head_beta:
+            raise ValueError(f"head_beta {self.head_beta}: corruption has no targets at the unembedding; expected 0")
+        maps = (0 if not self.beta else self.width if self.layers is None else len(self.layers)) + bool(self.head_beta)
+        if self.search and self.sequential and maps > 1:
+            raise ValueError(
+                f"search with a sequential band of {maps} maps: such an edit is not linear in its strength; "
+                "set sequential: false, or edit one layer"
+            )
 
     def residual_edit(
-        self, keys: Keys, retain: KeyGram | Tensor, *, alpha: Float[Tensor, " vocabulary"], unembedding: Tensor
+        self,
+        keys: Keys,
+        retain: KeyGram | Tensor,
+        *,
+        alpha: Float[Tensor, " vocabulary"],
+        unembedding: Tensor,
+        emphasis: Float[Tensor, " example"] | None = None,
     ) -> LayerEdit:
-        """The edit of one down-projection from the keys it reads."""
-        return self._solve(keys, residual_targets(keys.tokens, alpha, unembedding, beta=self.beta), retain)
+        """The edit of one down-projection from the keys it reads; `emphasis` scales the targets of each example."""
+        if self.target == "corruption":
+            width = unembedding.shape[1]
+            targets = corruption_targets(len(keys), width, strength=self.beta, seed=self.direction_seed)
+        else:
+            targets = residual_targets(keys.tokens, alpha, unembedding, beta=self.beta)
+        return self._solve(keys, targets, retain, emphasis)
 
-    def head_edit(self, keys: Keys, retain: KeyGram | Tensor, *, alpha: Float[Tensor, " vocabulary"]) -> LayerEdit:
+    def head_edit(
+        self,
+        keys: Keys,
+        retain: KeyGram | Tensor,
+        *,
+        alpha: Float[Tensor, " vocabulary"],
+        emphasis: Float[Tensor, " example"] | None = None,
+    ) -> LayerEdit:
         """The edit of the unembedding; only rows of forget tokens change."""
         targets, rows = logit_targets(keys.tokens, alpha, beta=self.head_beta)
-        edit = self._solve(keys, targets, retain)
+        edit = self._solve(keys, targets, retain, emphasis)
         change = edit.change.new_zeros(len(alpha), keys.values.shape[1])
         change[rows] = edit.change
         return LayerEdit(change, edit.mu, edit.influence)
 
-    def _solve(self, keys: Keys, targets: Targets, retain: KeyGram | Tensor) -> LayerEdit:
+    def _solve(
+        self, keys: Keys, targets: Targets, retain: KeyGram | Tensor, emphasis: Float[Tensor, " example"] | None
+    ) -> LayerEdit:
+        if emphasis is not None:
+            targets = targets.scaled(emphasis[keys.examples])
         edit = ridge_edit(keys.values, targets, retain, retain_weight=self.retain_weight, ridge=self.ridge)
         influence = influence_norms(edit, keys.values, targets, keys.examples) if self.influence else {}
         return LayerEdit(edit.change.float(), edit.mu, influence)

@@ -22,6 +22,10 @@ class Targets:
     index: Int[Tensor, " column"]
     scale: Float[Tensor, " column"]
 
+    def scaled(self, factors: Float[Tensor, " column"]) -> "Targets":
+        """D with every column multiplied by its factor."""
+        return Targets(self.directions, self.index, self.scale * factors.to(self.scale))
+
     def of(self, columns: Int[Tensor, " chosen"]) -> Float[Tensor, "out chosen"]:
         """The chosen columns of D."""
         return self.directions[self.index[columns]].mT * self.scale[columns]
@@ -37,13 +41,14 @@ class Targets:
 class RidgeEdit:
     """The change P of one linear map; `weight` is w_f / s, `mu` the absolute ridge μ.
 
-    `inverse_keys` gives chosen columns of A⁻¹ X_f, which an audit needs.
+    `inverse_keys` gives chosen columns of A⁻¹ X_f, `inverse` A⁻¹ times any columns: what an audit needs.
     """
 
     change: Float[Tensor, "out key"]
     weight: float
     mu: float
     inverse_keys: Callable[[Int[Tensor, " chosen"]], Float[Tensor, "key chosen"]]
+    inverse: Callable[[Float[Tensor, "key column"]], Float[Tensor, "key column"]]
 
 
 def ridge_edit(
@@ -85,7 +90,7 @@ def _primal_edit(
     mu = ridge * float(system.trace()) / len(system)
     factored = primal_ridge(system, mu=mu)
     change = factored.solve(weight * targets.times(keys).mT).mT
-    return RidgeEdit(change, weight, mu, lambda columns: factored.solve(keys[columns].mT))
+    return RidgeEdit(change, weight, mu, lambda columns: factored.solve(keys[columns].mT), factored.solve)
 
 
 def _dual_edit(
@@ -95,5 +100,11 @@ def _dual_edit(
     samples = torch.cat([retain_weight**0.5 * retained, weight**0.5 * keys]).mT
     mu = ridge * float(samples.square().sum()) / len(samples)
     forget_samples = torch.eye(samples.shape[1], dtype=samples.dtype, device=samples.device)[:, len(retained) :]
-    inverse = dual_ridge(samples, mu=mu).solve(forget_samples) / weight**0.5
-    return RidgeEdit(weight * targets.times(inverse.mT), weight, mu, lambda columns: inverse[:, columns])
+    factored = dual_ridge(samples, mu=mu)
+    own = factored.solve(forget_samples) / weight**0.5
+
+    def inverse(right: Tensor) -> Tensor:
+        """(C Cᵀ + μ I)⁻¹ B = (B − C (CᵀC + μ I)⁻¹ CᵀB) / μ."""
+        return (right - factored.solve(samples.mT @ right)) / mu
+
+    return RidgeEdit(weight * targets.times(own.mT), weight, mu, lambda columns: own[:, columns], inverse)

@@ -10,6 +10,7 @@ points where the forget rows are lost first, and erases them at a strength well 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
 from typing import Literal
 
@@ -53,6 +54,8 @@ class TaskMatrices:
     where the target was not trained here. `modules`: ends of module names; nothing else is trained, so T is the whole
     change. `retain_rows`: how many retain rows, drawn by seed, T_r is trained on. `rank` and `energy`: T keeps its
     leading directions up to this share of ‖T‖²_F, at most `rank` of them. `lora`: train adapters instead of weights.
+    `layerwise`: all epochs for the lowest layer with the others frozen, then for the next, as arXiv:2408.04140 trains;
+    from the start model, where that paper starts from random weights and W − T would remove nothing learnt.
     """
 
     start: Literal["base", "target"] = "target"
@@ -68,8 +71,11 @@ class TaskMatrices:
     rank: int = 32
     energy: float = 0.99
     lora: Lora | None = None
+    layerwise: bool = False
 
     def __post_init__(self) -> None:
+        if self.layerwise and self.lora:
+            raise ValueError("build_task_matrices: layerwise trains weights; expected lora: null beside it")
         for name in ("retain_rows", "epochs", "batch_size", "learning_rate", "rank"):
             if getattr(self, name) <= 0:
                 raise ValueError(f"build_task_matrices.{name} is {getattr(self, name)}; expected more than 0")
@@ -95,6 +101,17 @@ class TaskMatrices:
         modules = module_choice(model, self.modules)
 
         def train(trained: nn.Module) -> list[LossPoint]:
+            if not self.layerwise:
+                return train_some(trained, modules, checkpoint_folder)
+            return [
+                point
+                for layer, members in groupby(modules, key=layer_of)
+                for point in train_some(
+                    trained, list(members), checkpoint_folder and Path(checkpoint_folder, f"{layer}")
+                )
+            ]
+
+        def train_some(trained: nn.Module, members: Sequence[str], folder: str | Path | None) -> list[LossPoint]:
             return finetune(
                 trained,
                 shuffled_batches(rows, batch_size=self.batch_size, pad_id=pad_id, seed=seed),
@@ -104,19 +121,18 @@ class TaskMatrices:
                 weight_decay=self.weight_decay,
                 warmup_fraction=self.warmup_fraction,
                 autocast_dtype=torch.bfloat16 if self.dtype == "bfloat16" else None,
-                parameters=None if self.lora else chosen,
+                parameters=None if self.lora else {f"{name}.weight" for name in members}.__contains__,
                 weight_of=scored_tokens,
-                checkpoint_folder=checkpoint_folder,
+                checkpoint_folder=folder,
                 seed=seed,
                 progress=progress,
             )
 
         weights = {f"{module}.weight": module for module in modules}
-        chosen = weights.__contains__
         if self.lora:
             changes, _ = low_rank_change(model, train, lora=self.lora, modules=modules, seed=seed)
         else:
-            changes, _ = dense_change(model, train, parameters=chosen)
+            changes, _ = dense_change(model, train, parameters=weights.__contains__)
         return {
             weights[name]: task_matrix(change, rank=self.rank, energy=self.energy) for name, change in changes.items()
         }

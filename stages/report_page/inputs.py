@@ -89,7 +89,7 @@ def read_inputs(params: Params) -> Inputs:
         examples=EXAMPLES.read(EXAMPLES_FILE),
         sets=sets,
         outcomes=outcomes(METRICS.read(DATA / "compare/metrics.parquet")),
-        difficulty=_difficulty(params, sets),
+        difficulty=_difficulty(sets),
         forgetting=_forgetting(params, sets),
         energies=_energies(params.sets),
         weights=_weights(params),
@@ -121,11 +121,9 @@ def outcomes(metrics: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _difficulty(params: Params, sets: dict[str, list[int]]) -> pl.DataFrame:
+def _difficulty(sets: dict[str, list[int]]) -> pl.DataFrame:
     """CUD as it chose the forget sets, and which of them each row is in."""
-    scored = DIFFICULTY.read(DATA / "score_cud/difficulty.parquet").filter(
-        source=ALL_RUNS, similarity=params.score_cud.similarity, weighting=params.score_cud.weighting
-    )
+    scored = DIFFICULTY.read(DATA / "score_cud/difficulty.parquet").filter("chosen", source=ALL_RUNS)
     group = pl.when(pl.col("id").is_in(sets.get("easy", []))).then(pl.lit("easy"))
     group = group.when(pl.col("id").is_in(sets.get("hard", []))).then(pl.lit("hard")).otherwise(pl.lit("other"))
     return scored.select("id", "cud", "undefined", "anchor", group=group)

@@ -6,7 +6,7 @@ from stages.tables.table import Table
 
 DIFFICULTY = Table(
     "difficulty",
-    2,
+    3,
     {
         "id": (pa.int64(), "example id"),
         "source": (pa.string(), "whose anchors: all runs’ (all), or those of one method alone"),
@@ -16,6 +16,7 @@ DIFFICULTY = Table(
         "s_hard": (pa.float64(), "similarity with the hard anchor circuit"),
         "cud": (pa.float64(), "0 at the easy anchor to 1 at the hard one"),
         "undefined": (pa.bool_(), "true where the circuit is empty or both distances vanish; cud is then 0.5"),
+        "chosen": (pa.bool_(), "true under the similarity and weighting of params.score_cud, by which sets are made"),
         "anchor": (pa.string(), "easy | hard where this row is itself an anchor, else null"),
     },
 )

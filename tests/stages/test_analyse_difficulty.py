@@ -77,11 +77,12 @@ def test_anchors_are_left_out_of_their_own_cud(params):
     difficulty = pl.DataFrame(
         {
             "id": [0, 1, 0, 1], "source": ["all", "all", "npo", "npo"], "similarity": ["cosine"] * 4,
-            "weighting": ["binary"] * 4, "cud": [0.1, 0.2, 0.3, 0.4], "anchor": ["easy", None, None, "hard"],
+            "weighting": ["binary"] * 4, "cud": [0.1, 0.2, 0.3, 0.4], "chosen": [True] * 4,
+            "anchor": ["easy", None, None, "hard"],
         }
     )  # fmt: skip
     predictors = pl.DataFrame({"id": [0], "predictor": ["mrd"], "value": [2.0]})
-    known = known_beforehand(difficulty, predictors, params)  # type: ignore[arg-type]
+    known = known_beforehand(difficulty, predictors)
     assert known == {"cud": {1: 0.2}, "cud.npo": {0: 0.3}, "mrd": {0: 2.0}}
 
 

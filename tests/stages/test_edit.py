@@ -12,6 +12,7 @@ import torch
 from efface.corpora.vocabulary import train_byte_bpe
 from efface.editing.delta import load_delta, load_edited
 from efface.editing.grom import Grom
+from efface.editing.strength import StrengthSearch
 from efface.editing.subspace import QrErase, UnlearnSvd
 from efface.models import WEIGHTS, file_md5, save_model, scratch_llama
 from efface.task_matrices.factors import task_matrix
@@ -19,10 +20,11 @@ from efface.tokenization import Encoding
 from efface.unlearning.methods import GradAscent, GradDiff
 from stages import edit
 from stages.build_task_matrices import write as write_task_matrices
-from stages.editors import EditTask, edit_outcome
+from stages.editors import EditTask, cud_of, edit_outcome
 from stages.encoded_rows import encoded_rows
 from stages.extract_activations import extract, trained_rows
 from stages.params import GridItem, Tokenization
+from stages.tables.difficulty import DIFFICULTY
 from stages.tables.direct_effects import DIRECT_EFFECTS
 from stages.tables.examples import EXAMPLES
 from stages.tables.forget_sets import FORGET_SETS
@@ -65,7 +67,24 @@ def checkout(tmp_path_factory) -> Path:
     encodings = encoded_rows(rows, tokenizer, Tokenization(template="plain", max_length=64))
     extract(model, rows, encodings, root / "data/extract_activations", batch_size=4, pad_id=tokenizer.pad_token_id)
     write_task_matrices(task_matrices(model), root / "data/build_task_matrices/default")
+    DIFFICULTY.write(root / "data/score_cud/difficulty.parquet", difficulty_rows())
     return root
+
+
+def difficulty_rows() -> pl.DataFrame:
+    """CUD rises with the id under the chosen similarity, and falls under the other one."""
+    return pl.DataFrame(
+        [
+            {
+                "id": id, "source": "all", "similarity": similarity, "weighting": "binary", "s_easy": 0.5,
+                "s_hard": 0.5, "cud": id / 10 if similarity == "cosine" else 1 - id / 10, "undefined": False,
+                "chosen": similarity == "cosine", "anchor": None,
+            }
+            for similarity in ("cosine", "jaccard")
+            for id in range(10)
+        ],
+        schema_overrides={"anchor": pl.String},
+    )  # fmt: skip
 
 
 def task_matrices(model) -> dict:
@@ -120,6 +139,8 @@ def run(checkout: Path, monkeypatch, edits: dict, *, reads: str = "data/extract_
     [
         ("grom", Grom(beta=3.0, head_beta=2.0), "data/extract_activations"),
         ("grom_one_shot", Grom(beta=3.0, head_beta=2.0, sequential=False), "data/extract_activations"),
+        ("grom_corrupting", Grom(target="corruption", beta=3.0, layers=(1,)), "models/target"),
+        ("grom_guided", Grom(beta=3.0, layers=(1,), difficulty_gain=0.5), "data/score_cud"),
         ("qr_erase", QrErase(localised=True), "data/build_task_matrices/default"),
         ("unlearn_svd", UnlearnSvd(strength=0.5), "data/build_task_matrices/default"),
         ("grad_diff", GradDiff(epochs=1, learning_rate=1e-3), "models/target"),
@@ -191,6 +212,38 @@ def test_column_caps_leave_examples_out(task):
     outcome = edit_outcome(Grom(beta=3.0, layers=(1,), forget_columns=6, retain_columns=20), task)
     assert outcome.details["forget_columns"] == 6 and outcome.details["retain_columns"] == 20
     assert 0 < len(outcome.influence) < 3
+
+
+def test_strength_is_searched_until_the_target_is_reached(task):
+    weak = Grom(beta=0.0, head_beta=5.0, sequential=False)
+    plain = edit_outcome(weak, task)
+    before = edit_outcome(replace(weak, search=StrengthSearch(forget_target=0.0, utility_floor=0.0)), task)
+    curve = before.details["search"]["curve"]
+    assert before.details["search"]["factor"] == 4.0 and curve[0]["forget"] > curve[-1]["forget"]
+    target = (curve[0]["forget"] + curve[-1]["forget"]) / 2
+    found = edit_outcome(replace(weak, search=StrengthSearch(forget_target=target, utility_floor=0.0)), task)
+    factor = found.details["search"]["factor"]
+    assert 0 < factor < 4
+    for name, change in found.delta.items():
+        torch.testing.assert_close(change, factor * plain.delta[name])
+    tried = {point["factor"]: point["forget"] for point in found.details["search"]["curve"]}
+    assert tried[factor] <= target < max(forget for tried_factor, forget in tried.items() if tried_factor < factor)
+    assert found.influence["influence_norm"].to_list() == pytest.approx(
+        (factor * plain.influence["influence_norm"]).to_list()
+    )
+
+
+def test_guided_edit_pushes_hard_examples_more(task, checkout):
+    guided = edit_outcome(
+        Grom(beta=3.0, layers=(1,), difficulty_gain=1.0), replace(task, reads=checkout / "data/score_cud")
+    )
+    plain = edit_outcome(Grom(beta=3.0, layers=(1,)), task)
+    ratio = guided.influence.sort("id")["influence_norm"] / plain.influence.sort("id")["influence_norm"]
+    assert ratio[0] < 1 < ratio[2]
+    with pytest.raises(FileNotFoundError, match="no difficulty scores; set this grid item's `reads` to data/score_cud"):
+        edit_outcome(Grom(beta=3.0, layers=(1,), difficulty_gain=1.0), task)
+    with pytest.raises(ValueError, match=r"no CUD of examples \[12\]"):
+        cud_of([12], checkout / "data/score_cud")
 
 
 def test_unusable_requests_are_named(checkout, monkeypatch, task):

@@ -160,6 +160,7 @@ def difficulty_rows(cud: dict[int, float]) -> list[dict]:
         {
             "id": number, "source": "all", "similarity": similarity, "weighting": "binary",
             "s_easy": 1 - value, "s_hard": value, "cud": value, "undefined": number == ANCHORS + 60,
+            "chosen": similarity == "cosine",
             "anchor": ("easy" if number % 2 else "hard") if number < 10 else None,
         }
         for similarity in ("cosine", "jaccard")

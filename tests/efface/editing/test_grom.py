@@ -5,6 +5,7 @@ import torch
 
 from efface.activations.key_statistics import Keys
 from efface.editing.grom import Grom
+from efface.editing.strength import StrengthSearch
 
 N, OUT, VOCABULARY = 24, 16, 12
 
@@ -37,6 +38,21 @@ def test_head_edit_changes_the_rows_of_suppressed_tokens_only():
     assert changed == [0, 1, 2, 4]
 
 
+def test_emphasis_scales_the_targets_of_its_examples():
+    """The edit is linear in the targets: doubling all of them doubles it, and one example's share adds."""
+    ones = torch.ones(4).double()
+    plain, doubled = (
+        Grom(beta=3.0).residual_edit(KEYS, RETAIN, alpha=ALPHA, unembedding=UNEMBEDDING, emphasis=factor * ones).change
+        for factor in (1.0, 2.0)
+    )
+    torch.testing.assert_close(doubled, 2 * plain)
+    shares = [
+        Grom(beta=3.0).residual_edit(KEYS, RETAIN, alpha=ALPHA, unembedding=UNEMBEDDING, emphasis=one).change
+        for one in torch.eye(4).double()
+    ]
+    torch.testing.assert_close(sum(shares), plain)
+
+
 def test_influence_covers_every_example_and_can_be_left_out():
     with_audit = Grom().residual_edit(KEYS, RETAIN, alpha=ALPHA, unembedding=UNEMBEDDING)
     assert set(with_audit.influence) == {0, 1, 2, 3} and all(norm > 0 for norm in with_audit.influence.values())
@@ -52,6 +68,9 @@ def test_influence_covers_every_example_and_can_be_left_out():
         ({"retain_columns": 0}, "retain_columns 0: expected at least 1"),
         ({"beta": 0.0}, "nothing to edit"),
         ({"layers": ()}, "nothing to edit"),
+        ({"difficulty_gain": 1.5}, "difficulty_gain 1.5: expected 0 to 1"),
+        ({"search": StrengthSearch()}, "search with a sequential band of 2 maps"),
+        ({"search": StrengthSearch(), "layers": (0,), "head_beta": 1.0}, "search with a sequential band of 2 maps"),
     ],
 )
 def test_parameters_out_of_range_are_refused(values, message):

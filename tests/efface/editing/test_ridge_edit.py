@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from efface.activations.key_statistics import KeyGram
-from efface.editing.audit import influence_factors, influence_norms
+from efface.editing.audit import addition_factors, influence_factors, influence_norms
 from efface.editing.ridge_edit import RidgeEdit, Targets, ridge_edit
 
 OUT, N, S, R = 7, 20, 12, 30
@@ -119,6 +119,34 @@ def test_influence_equals_solving_again_without_the_example(n):
         left, right = influence_factors(edit, keys, targets(), (examples == example).nonzero().flatten())
         torch.testing.assert_close(left @ right, exact, atol=1e-9 * float(exact.norm()), rtol=0)
         assert norm == pytest.approx(float(exact.norm()), rel=1e-9)
+
+
+@pytest.mark.parametrize("n", [N, 60])
+def test_addition_undoes_a_withdrawal(n):
+    """From the edit solved without an example, with s, μ and D as they were, adding it gives the edit with it."""
+    keys, retain, own = random(S, n), random(R, n, seed=1), torch.arange(S) >= 9
+    whole, goal = ridge_edit(keys, targets(), retain, **WEIGHTS), targets()
+    less = without(whole, keys, goal, retain, own)
+    a = WEIGHTS["retain_weight"] / R * retain.mT @ retain + whole.mu * torch.eye(n).double()
+    a += whole.weight * keys[~own].mT @ keys[~own]
+    reduced = RidgeEdit(
+        less,
+        whole.weight,
+        whole.mu,
+        lambda _: pytest.fail("own keys are not asked"),
+        lambda b: torch.linalg.solve(a, b),
+    )
+    added = Targets(goal.directions, goal.index[own], goal.scale[own])
+    left, right = addition_factors(reduced, keys[own], added)
+    torch.testing.assert_close(less + left @ right, whole.change, atol=1e-9 * float(whole.change.norm()), rtol=0)
+
+
+@pytest.mark.parametrize("n", [N, 60])
+def test_inverse_is_that_of_the_system_in_either_form(n):
+    keys, retain, right = random(S, n), random(R, n, seed=1), random(n, 3, seed=5)
+    edit = ridge_edit(keys, targets(), retain, **WEIGHTS)
+    a = WEIGHTS["retain_weight"] / R * retain.mT @ retain + edit.weight * keys.mT @ keys
+    torch.testing.assert_close((a + edit.mu * torch.eye(n).double()) @ edit.inverse(right), right)
 
 
 def test_broken_and_empty_keys_are_refused():

@@ -55,6 +55,25 @@ def test_adapters_give_factors_of_their_rank():
     assert all(matrix.frobenius_norm > 0 for matrix in found.values())
 
 
+def test_layer_by_layer_is_one_training_after_the_other(tmp_path):
+    """The same done in place, layer 0 first; a second run finds every layer's training finished."""
+    settings = TaskMatrices(**SETTINGS, modules=("down_proj",), layerwise=True)
+    found = settings.trained(tiny(), ROWS, pad_id=0, seed=0, checkpoint_folder=tmp_path)
+    trained = tiny()
+    for layer in (0, 1):
+        finetune(
+            trained, shuffled_batches(ROWS, batch_size=3, pad_id=0, seed=0), answer_loss, epochs=3, learning_rate=5e-3,
+            parameters=f"model.layers.{layer}.mlp.down_proj.weight".__eq__, weight_of=scored_tokens, seed=0,
+        )  # fmt: skip
+    for name, matrix in found.items():
+        change = trained.get_parameter(f"{name}.weight") - tiny().get_parameter(f"{name}.weight")
+        torch.testing.assert_close(matrix.left @ matrix.right, change.detach(), rtol=1e-4, atol=1e-6)
+    again = settings.trained(tiny(), ROWS, pad_id=0, seed=0, checkpoint_folder=tmp_path)
+    assert all(torch.equal(again[name].left, matrix.left) for name, matrix in found.items())
+    with pytest.raises(ValueError, match="layerwise trains weights"):
+        TaskMatrices(layerwise=True, lora=Lora(rank=2))
+
+
 def test_truncation_keeps_the_fewest_directions_that_hold_the_energy():
     """σ = 4, 2, 1: σ² shares 16/21, 20/21, 1; 0.9 needs two, 0.7 one; the cap wins; the norm stays √21."""
     u, v = (torch.linalg.qr(torch.randn(n, 3, generator=torch.Generator().manual_seed(n)))[0] for n in (7, 5))
