@@ -1,13 +1,19 @@
-"""What each edit's parameters do, measured on rows outside every reported forget set.
+"""Chooses every edit's parameters with the same number of tries, on rows outside every reported forget set.
 
-`python -m benchmarks.tune_edits candidates.yaml` runs each candidate (name → the fields of an edit) on a forget set
-drawn from the anchor candidates, and prints the mean answer probability that is left of it and of rows that should
-stay. It reads the outputs of `prepare_data`, `train_target` and `extract_activations`.
+`python -m benchmarks.tune_edits benchmarks/tuning/tiny.yaml` runs every candidate on a forget set drawn from the anchor
+candidates, writes what is left of it and of retained rows that measure no utility beside the YAML file, as a CSV, and
+prints the best of each edit by ½ [1 − p(forget) + p(retain) / p(retain) before]. It reads the outputs of
+`prepare_data`, `train_target` and `extract_activations`.
 """
 
 import argparse
 import copy
+import csv
+import itertools
+import json
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 import yaml
@@ -32,8 +38,9 @@ SHOWN = 60
 
 def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__)
-    arguments.add_argument("candidates", type=Path)
-    candidates = yaml.safe_load(arguments.parse_args().candidates.read_text())
+    arguments.add_argument("grids", type=Path)
+    grids_file = arguments.parse_args().grids
+    candidates = list(tried(yaml.safe_load(grids_file.read_text())))
     params = load_params()
     tokenizer, model = load_tokenizer(TOKENIZER_FOLDER), load_model("models/target")
     pad_id = padding_id(tokenizer)
@@ -44,19 +51,50 @@ def main() -> None:
         side: dict(zip(frame["id"], encoded_rows(frame, tokenizer, params.tokenization), strict=True))
         for side, frame in sides(forget, retain).items()
     }
-    if any(fields["method"] in SUBSPACE or fields.get("localised") for fields in candidates.values()):
+    if any(reads_matrices(fields) for _, fields, _ in candidates):
         build_task_matrices(params, model, tokenizer, forget, retain)
+    shown = {"forget": list(encoded["forget"].values()), "retain": list(encoded["retain"].values())[:SHOWN]}
+    before = {side: mean_probability(model, part, pad_id) for side, part in shown.items()}
 
-    print(f"{'candidate':40} {'p(forget)':>10} {'p(retain)':>10} {'p(utility)':>10}")
-    for name, fields in {"no edit": None, **candidates}.items():
+    found = []
+    for name, fields, choice in candidates:
+        reads = SCRATCH if reads_matrices(fields) else Path("data/extract_activations")
+        task = EditTask(model, **encoded, reads=reads, seed=params.seed, pad_id=pad_id)
         edited = copy.deepcopy(model)
-        if fields:
-            subspace = fields["method"] in SUBSPACE or fields.get("localised")
-            reads = SCRATCH if subspace else Path("data/extract_activations")
-            task = EditTask(model, **encoded, reads=reads, seed=params.seed, pad_id=pad_id)
-            apply_delta(edited, edit_outcome(TypeAdapter(Editor).validate_python(fields), task).delta)
-        means = [mean_probability(edited, list(side.values())[:SHOWN], pad_id) for side in encoded.values()]
-        print(f"{name:40}" + "".join(f" {mean:10.3f}" for mean in means), flush=True)
+        apply_delta(edited, edit_outcome(TypeAdapter(Editor).validate_python(fields), task).delta)
+        p = {side: mean_probability(edited, part, pad_id) for side, part in shown.items()}
+        score = (1 - p["forget"] + min(1.0, p["retain"] / before["retain"])) / 2
+        found.append(
+            {"edit": name, "tried": json.dumps(choice)} | {k: f"{v:.4f}" for k, v in (p | {"score": score}).items()}
+        )
+        print(*found[-1].values(), flush=True)
+    with grids_file.with_suffix(".csv").open("w", newline="") as file:
+        writer = csv.DictWriter(file, list(found[0]))
+        writer.writeheader()
+        writer.writerows(found)
+    for name, tries in itertools.groupby(found, key=lambda row: row["edit"]):
+        print("best", name, max(tries, key=lambda row: float(row["score"])))
+
+
+def tried(grids: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any], dict[str, Any]]]:
+    """Edit, its fields, and those of them that vary, for every candidate.
+
+    Raises: ValueError where the edits do not have equally many.
+    """
+    found = {
+        name: [dict(zip(grid["tried"], values, strict=True)) for values in itertools.product(*grid["tried"].values())]
+        for name, grid in grids.items()
+    }
+    counts = {name: len(choices) for name, choices in found.items()}
+    if len(set(counts.values())) > 1:
+        raise ValueError(f"candidates per edit: {counts}; expected the same budget for each")
+    for name, choices in found.items():
+        for choice in choices:
+            yield name, {**grids[name]["fixed"], **choice}, choice
+
+
+def reads_matrices(fields: dict[str, Any]) -> bool:
+    return fields["method"] in SUBSPACE or bool(fields.get("localised"))
 
 
 def build_task_matrices(params: Params, model, tokenizer, forget: pl.DataFrame, retain: pl.DataFrame) -> None:

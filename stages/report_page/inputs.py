@@ -91,7 +91,7 @@ def read_inputs(params: Params) -> Inputs:
         outcomes=outcomes(METRICS.read(DATA / "compare/metrics.parquet")),
         difficulty=_difficulty(sets),
         forgetting=_forgetting(params, sets),
-        energies=_energies(params.sets),
+        energies=_energies(params.task_matrices),
         weights=_weights(params),
         agreement=AGREEMENT.read(DATA / "analyse_difficulty/agreement.parquet"),
         contrasts=CONTRASTS.read(DATA / "analyse_difficulty/contrasts.parquet"),
@@ -155,7 +155,8 @@ def _losses(model: str, ids: Sequence[int]) -> pl.DataFrame:
 
 def _energies(sets: Sequence[str]) -> pl.DataFrame:
     """The share of each layer: the same for all modules of a layer, so kept once."""
-    frames = []
+    schema = {"layer": pl.Int32, "partition": pl.String, "energy_share": pl.Float64, "forget_set": pl.String}
+    frames = [pl.DataFrame(schema=schema)]
     for name in sets:
         shares = ENERGIES.read(DATA / "build_task_matrices" / name / "energies.parquet")
         shares = shares.drop_nulls("layer").unique(["layer", "partition"], keep="first", maintain_order=True)

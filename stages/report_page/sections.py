@@ -284,6 +284,6 @@ def _energies(inputs: Inputs) -> Picture:
         "Which layers learning changes",
         "Share of each layer in the size of the weight change. Layer localisation edits only the layers whose orange "
         "bar reaches the dashed line.",
-        None if rows.is_empty() else layer_energies(rows, list(inputs.sets)),
+        None if rows.is_empty() else layer_energies(rows, rows["forget_set"].unique(maintain_order=True).to_list()),
         "no task matrices were built.",
     )

@@ -57,9 +57,9 @@ class Table:
         return pl.scan_parquet(path, hive_partitioning=False)
 
     def _validate(self, path: Path) -> None:
-        remedy = f"Delete it and run `dvc repro` to write it again as table {self.name!r} version {self.version}."
         if not path.is_file():
-            raise TableError(f"{path}: no such file. {remedy}")
+            raise TableError(f"{path}: no such file. Run `dvc repro` to write it as table {self.name!r}.")
+        remedy = f"Delete it and run `dvc repro` to write it again as table {self.name!r} version {self.version}."
         try:
             found = pq.read_schema(path)
         except (pa.ArrowInvalid, OSError) as error:

@@ -15,7 +15,6 @@ import polars as pl
 import pytest
 
 from efface.circuits.graph import Graph
-from efface.difficulty.cud import Cud
 from stages import analyse_difficulty, report
 from stages.params import Compare, ModelItem
 from stages.report_page.inputs import MEASURED
@@ -59,8 +58,8 @@ def params(edits: tuple[str, ...] = ("grom", "qr_erase", "npo"), on_all: tuple[s
         seed=0,
         sets=SETS,
         retained=SETS,
+        task_matrices=SETS[:2],
         models=models,
-        score_cud=Cud(),
         compare=Compare(bootstrap=40),
         prepare_data=SimpleNamespace(forget_set_size=SIZE),
         train_target=SimpleNamespace(model=SimpleNamespace(source="scratch")),
@@ -94,7 +93,7 @@ def fabricate(given: SimpleNamespace) -> None:
         write(
             QUANTIZED_WEIGHTS, f"quantize_attack/{name}/weights", list(weight_rows(name, random)) if model.edit else []
         )
-    for name in given.sets:
+    for name in given.task_matrices:
         write(ENERGIES, f"build_task_matrices/{name}/energies", list(energy_rows(random)))
     for name in ["train_target", *(f"train_retained/{name}" for name in given.retained)]:
         Path("data", name).mkdir(parents=True)
@@ -369,7 +368,7 @@ def test_absent_parts_say_why_and_leave_the_rest(checkout):
 
 def test_a_grid_of_one_edit_on_one_set_of_a_gguf_model(checkout):
     checkout.models = {name: checkout.models[name] for name in ("target", "grom-default", "retained-default")}
-    checkout.sets = checkout.retained = ("default",)
+    checkout.sets = checkout.retained = checkout.task_matrices = ("default",)
     checkout.train_target.model.source = "models/small.gguf"
     keep = pl.col("model").is_in(list(checkout.models)) & (pl.col("forget_set") == "default")
     METRICS.write("data/compare/metrics.parquet", METRICS.read("data/compare/metrics.parquet").filter(keep))
