@@ -52,10 +52,31 @@ def results_section(inputs: Inputs) -> Section:
     )
     intro = (
         "Every edited model beside the target it started from and the retained model it should resemble, with its "
-        "weights as they are. The same models after quantization are further down."
+        f"weights as they are. The same models after quantization are further down.{best_final(inputs)}"
     )
     grid = results_grid(inputs.outcomes, list(inputs.sets))
     return Section("results", "Results", intro, [TableBlock("Methods by forget set", reading, grid)])
+
+
+def best_final(inputs: Inputs) -> str:
+    """Which edit has the best Final score on the first forget set, and what sets it apart from GROM."""
+    rows = inputs.outcomes.filter(forget_set=inputs.first_set, quantization="none").drop_nulls("final_score")
+    rows = rows.filter(pl.col("edit").is_in(list(inputs.edits))).sort("final_score", descending=True)
+    rows = rows.with_columns(forgetting=2 * pl.col("final_score") - pl.col("model_utility"))
+    grom = rows.filter(pl.col("edit").str.starts_with("grom"))
+    if grom.is_empty():
+        return ""
+    best, own = (frame.row(0, named=True) for frame in (rows, grom))
+    if best["edit"] == own["edit"]:
+        return f" {best['edit']} has the best Final score on {inputs.first_set}, {best['final_score']:.3f}."
+    compared = ", ".join(
+        f"{name} {best[column]:.3f} against {own[column]:.3f}"
+        for name, column in (("forgetting", "forgetting"), ("model utility", "model_utility"))
+    )
+    return (
+        f" {best['edit']} has the best Final score on {inputs.first_set}, {best['final_score']:.3f}; the best GROM "
+        f"edit, {own['edit']}, has {own['final_score']:.3f}. What makes the difference: {compared}."
+    )
 
 
 def scatter_rows(inputs: Inputs) -> pl.DataFrame:

@@ -18,6 +18,7 @@ from efface.circuits.graph import Graph
 from stages import analyse_difficulty, report
 from stages.params import Compare, ModelItem
 from stages.report_page.inputs import MEASURED
+from stages.report_page.sections import best_final
 from stages.tables.agreement import AGREEMENT
 from stages.tables.circuits import CIRCUITS
 from stages.tables.contrasts import CONTRASTS
@@ -378,6 +379,25 @@ def test_a_grid_of_one_edit_on_one_set_of_a_gguf_model(checkout):
         "no example of the forget sets easy and hard has a connected circuit.",
     ]
     assert "Beware: training started from models/small.gguf." in page()
+
+
+@pytest.mark.parametrize(
+    ("grom", "said"),
+    [
+        (0.9, " grom has the best Final score on default, 0.900."),
+        (0.7, " npo has the best Final score on default, 0.800; the best GROM edit, grom, has 0.700. "
+         "What makes the difference: forgetting 0.700 against 0.500, model utility 0.900 against 0.900."),
+    ],
+)  # fmt: skip
+def test_best_edit_and_what_sets_it_apart_are_said(grom, said):
+    rows = [("grom", grom), ("npo", 0.8), ("target", 1.0)]
+    outcomes = pl.DataFrame(
+        [
+            {"forget_set": "default", "quantization": "none", "edit": edit, "final_score": final, "model_utility": 0.9}
+            for edit, final in rows
+        ]
+    )
+    assert best_final(SimpleNamespace(outcomes=outcomes, first_set="default", edits=["grom", "npo"])) == said
 
 
 def test_a_missing_table_is_named(checkout):
