@@ -10,6 +10,7 @@ from stages.report_page.inputs import Inputs, read_inputs
 from stages.report_page.page import KeyNumber, render
 from stages.report_page.sections import (
     WORDS,
+    claims_section,
     difficulty_section,
     forgetting_section,
     inside_section,
@@ -33,6 +34,7 @@ def main(item: str | None = None) -> None:
         difficulty_section(inputs),
         quantization_section(inputs),
         inside_section(inputs),
+        claims_section(inputs),
         training_section(inputs),
     ]
     OUTPUT.mkdir(parents=True, exist_ok=True)

@@ -15,7 +15,7 @@ ROOMS = [
     "linalg", "models", "tokenization", "generation", "corpora", "training", "activations", "task_matrices", "circuits",
     "evaluation", "editing", "unlearning", "difficulty", "quantization", "artifact_repository",
 ]  # fmt: skip
-SECTION_OF = {"train_retained": "train_target", "report": None, "analyse_difficulty": None}
+SECTION_OF = {"train_retained": "train_target", "report": None, "analyse_difficulty": None, "check_claims": None}
 FORBIDDEN_IN_LIBRARY = {"mlflow", "prefect", "dvc", "yaml", "pyarrow", "polars", "stages", "flows"}
 # Parameters reach DVC through `params:`, and the runner only starts a stage: neither changes what a stage computes.
 NOT_A_DEPENDENCY = {

@@ -10,6 +10,7 @@ from stages.encoded_rows import EXAMPLES_FILE
 from stages.params import Params
 from stages.tables.agreement import AGREEMENT
 from stages.tables.anchors import ALL_RUNS
+from stages.tables.claims import CLAIMS
 from stages.tables.contrasts import CONTRASTS
 from stages.tables.difficulty import DIFFICULTY
 from stages.tables.energies import ENERGIES
@@ -44,7 +45,7 @@ class Inputs:
     `outcomes`: forget_set × edit × quantization, a column and its interval per name of MEASURED. `difficulty`: id, cud,
     undefined, anchor, group. `forgetting`: id, edit, forget_set, forgetting. `energies`: forget_set, layer, partition,
     energy_share. `weights`: edit, forget_set, scheme, changed_code_share, surviving_ratio, edited matrices only.
-    `agreement`, `contrasts`, `predictions`, `faithfulness`: the tables of that name.
+    `agreement`, `contrasts`, `predictions`, `faithfulness`, `claims`: the tables of that name.
     `curves`: loss per epoch by model. `confidence`: of all intervals.
     `source`: where the model came from that was trained.
     """
@@ -60,6 +61,7 @@ class Inputs:
     contrasts: pl.DataFrame
     predictions: pl.DataFrame
     faithfulness: pl.DataFrame
+    claims: pl.DataFrame
     curves: dict[str, pl.DataFrame]
     confidence: float
     source: str
@@ -97,6 +99,7 @@ def read_inputs(params: Params) -> Inputs:
         contrasts=CONTRASTS.read(DATA / "analyse_difficulty/contrasts.parquet"),
         predictions=PREDICTIONS.read(DATA / "analyse_difficulty/predictions.parquet"),
         faithfulness=FAITHFULNESS.read(DATA / "measure_faithfulness/faithfulness.parquet"),
+        claims=CLAIMS.read(DATA / "check_claims/claims.parquet"),
         curves=_curves(params),
         confidence=params.compare.confidence,
         source=params.train_target.model.source,

@@ -13,6 +13,7 @@ from stages.report_page.quantization import code_changes, recovery
 from stages.report_page.signatures import circuit_shapes
 from stages.report_page.style import edit_looks, set_looks
 from stages.report_page.tables import (
+    claims_grid,
     contrasts_grid,
     faithfulness_grid,
     predictions_grid,
@@ -130,6 +131,15 @@ def inside_section(inputs: Inputs) -> Section:
         intro,
         [_faithfulness(inputs), _circuits(inputs), _signatures(inputs), _energies(inputs)],
     )
+
+
+def claims_section(inputs: Inputs) -> Section:
+    intro = "What the papers behind the methods claim, and what was found here. No claim is left out because it fails."
+    reading = (
+        "Undecided: the interval covers both. Numbers are of this profile’s model and forget sets; the published ones "
+        "are of larger models."
+    )
+    return Section("claims", "Claims", intro, [TableBlock("Claim by claim", reading, claims_grid(inputs.claims))])
 
 
 def training_section(inputs: Inputs) -> Section:

@@ -46,12 +46,13 @@ class Group:
 
 @dataclass(frozen=True)
 class Grid:
-    """One table; `top` are headings that span columns, with their widths."""
+    """One table; `top` are headings that span columns, with their widths; cells of `prose` tables break lines."""
 
     columns: list[Column]
     groups: list[Group]
     top: tuple[tuple[str, int], ...] = ()
     first: str = "method"
+    prose: bool = False
 
 
 def results_grid(outcomes: pl.DataFrame, sets: Sequence[str]) -> Grid:
@@ -128,6 +129,17 @@ def contrasts_grid(contrasts: pl.DataFrame) -> Grid:
         for row in contrasts.iter_rows(named=True)
     ]
     return Grid([Column("easy"), Column("hard"), Column("Cliff’s δ")], [Group("", rows)], first="quantity")
+
+
+def claims_grid(claims: pl.DataFrame) -> Grid:
+    """What each paper claims, what it reports and what was found."""
+    columns = ["published", "measured", "verdict"]
+    groups = [
+        Group(str(paper), [(claim, [Cell(text or ABSENT) for text in texts]) for claim, *texts in rows.rows()])
+        for (paper,), rows in claims.group_by("paper", maintain_order=True)
+        for rows in [rows.select("claim", *columns)]
+    ]
+    return Grid([Column(name) for name in columns], groups, first="claim", prose=True)
 
 
 def faithfulness_shares(faithfulness: pl.DataFrame) -> pl.DataFrame:

@@ -15,7 +15,8 @@ import polars as pl
 import pytest
 
 from efface.circuits.graph import Graph
-from stages import analyse_difficulty, report
+from efface.difficulty.cud import Cud
+from stages import analyse_difficulty, check_claims, report
 from stages.params import Compare, ModelItem
 from stages.report_page.inputs import MEASURED
 from stages.report_page.sections import best_final
@@ -60,6 +61,8 @@ def params(edits: tuple[str, ...] = ("grom", "qr_erase", "npo"), on_all: tuple[s
         sets=SETS,
         retained=SETS,
         task_matrices=SETS[:2],
+        edit={edit: SimpleNamespace(method=edit) for edit in edits},
+        score_cud=Cud(),
         models=models,
         compare=Compare(bootstrap=40),
         prepare_data=SimpleNamespace(forget_set_size=SIZE),
@@ -264,7 +267,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
         patch.chdir(folder)
         given = params()
         fabricate(given)
-        for stage in (analyse_difficulty, report):
+        for stage in (analyse_difficulty, check_claims, report):
             patch.setattr(stage, "load_params", lambda: given)
             stage.main()
     return folder
