@@ -25,7 +25,7 @@ from efface.evaluation.scoring import score_answers
 from efface.models import load_model, load_tokenizer
 from efface.tokenization import padding_id
 from stages.build_task_matrices import retain_sample, write
-from stages.edit import sides
+from stages.edit import asked, sides
 from stages.editors import Editor, EditTask, edit_outcome
 from stages.encoded_rows import TOKENIZER_FOLDER, encoded_rows
 from stages.params import Params, load_params
@@ -53,13 +53,14 @@ def main() -> None:
     }
     if any(reads_matrices(fields) for _, fields, _ in candidates):
         build_task_matrices(params, model, tokenizer, forget, retain)
+    questions = asked(forget, tokenizer, params.tokenization)
     shown = {"forget": list(encoded["forget"].values()), "retain": list(encoded["retain"].values())[:SHOWN]}
     before = {side: mean_probability(model, part, pad_id) for side, part in shown.items()}
 
     found = []
     for name, fields, choice in candidates:
         reads = SCRATCH if reads_matrices(fields) else Path("data/extract_activations")
-        task = EditTask(model, **encoded, reads=reads, seed=params.seed, pad_id=pad_id)
+        task = EditTask(model, **encoded, reads=reads, seed=params.seed, pad_id=pad_id, asked=questions)
         edited = copy.deepcopy(model)
         apply_delta(edited, edit_outcome(TypeAdapter(Editor).validate_python(fields), task).delta)
         p = {side: mean_probability(edited, part, pad_id) for side, part in shown.items()}

@@ -1,6 +1,6 @@
 """Answers that a model writes: greedy or sampled, in batches, stopped at the end tokens."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import torch
 from jaxtyping import Float
@@ -20,29 +20,50 @@ def generate_answers(
     max_new_tokens: int,
     batch_size: int,
     sample: bool = False,
+    temperature: float = 1.0,
     seed: int = 0,
+    stop_strings: Sequence[str] = (),
 ) -> list[str]:
     """The text after each prompt up to an end token, in the order of `prompts`, without special tokens, stripped.
 
     Prompts of similar length share a batch, padded on the left; a finished answer leaves its batch. With `sample` every
-    prompt draws (temperature 1) from its own generator, seeded by `seed` and its place, so that a draw never depends on
-    the batch. Greedy answers depend on `batch_size` only where two tokens tie to within rounding (about 1e-6).
+    prompt draws from softmax(logits / `temperature`) by its own generator, seeded by `seed` and its place, so that a
+    draw never depends on the batch. Greedy answers depend on `batch_size` only where two tokens tie to within rounding
+    (about 1e-6). Where one of `stop_strings` comes, the answer ends before it.
 
-    Raises: ValueError where a prompt is empty, a size is not positive, the model is in training mode or its logits
-    are not finite (naming the prompt's place).
+    Raises: ValueError where a prompt is empty, a size or the temperature is not positive, the model is in training
+    mode or its logits are not finite (naming the prompt's place).
     """
     _check(model, prompts, max_new_tokens=max_new_tokens, batch_size=batch_size)
+    if not temperature > 0:
+        raise ValueError(f"temperature={temperature}: expected more than 0; leave out `sample` for greedy answers")
     stops, pad_id = end_ids(tokenizer, model), padding_id(tokenizer)
+
+    def text_of(ids: list[int]) -> str:
+        return str(tokenizer.decode(ids, skip_special_tokens=True))
+
+    def is_stopped(ids: list[int]) -> bool:
+        text = text_of(ids) if stop_strings else ""
+        return any(stop in text for stop in stop_strings)
+
     answers = [""] * len(prompts)
     with tqdm(total=len(prompts), desc="generate", unit="answer") as bar:
         for places in _places_by_length(prompts, batch_size):
             batch = {place: prompts[place] for place in places}
             draws = {place: _generator(seed, place) for place in places} if sample else None
-            new_ids = _new_ids(model, batch, max_new_tokens=max_new_tokens, stops=stops, pad_id=pad_id, draws=draws)
+            new_ids = _new_ids(
+                model, batch, max_new_tokens=max_new_tokens, stops=stops, pad_id=pad_id, draws=draws,
+                temperature=temperature, is_stopped=is_stopped,
+            )  # fmt: skip
             for place, ids in new_ids.items():
-                answers[place] = str(tokenizer.decode(ids, skip_special_tokens=True)).strip()
+                answers[place] = before_any(text_of(ids), stop_strings).strip()
             bar.update(len(places))
     return answers
+
+
+def before_any(text: str, stop_strings: Sequence[str]) -> str:
+    """The text before whichever stop string comes first, all of it where none does."""
+    return text[: min((text.find(stop) for stop in stop_strings if stop in text), default=len(text))]
 
 
 def _new_ids(
@@ -53,6 +74,8 @@ def _new_ids(
     stops: tuple[int, ...],
     pad_id: int,
     draws: Mapping[int, torch.Generator] | None,
+    temperature: float,
+    is_stopped: Callable[[list[int]], bool],
 ) -> dict[int, list[int]]:
     """The ids that follow each prompt, end token excluded, by the prompt's place."""
     ids, mask = (part.to(model.device) for part in pad_prompts(list(prompts.values()), pad_id=pad_id))
@@ -64,10 +87,11 @@ def _new_ids(
         logits = model(
             input_ids=ids, attention_mask=mask, position_ids=positions, cache=cache, use_cache=True, logits_to_keep=1
         ).logits[:, -1]
-        chosen = _next_ids(logits.float(), unfinished, draws)
+        chosen = _next_ids(logits.float() / temperature, unfinished, draws)
         kept = [row for row, token in enumerate(chosen) if token not in stops]
         for row in kept:
             answers[unfinished[row]].append(chosen[row])
+        kept = [row for row in kept if not is_stopped(answers[unfinished[row]])]
         if not kept:
             break
         if len(kept) < len(unfinished):

@@ -9,13 +9,15 @@ from typing import Any
 import polars as pl
 import torch
 from torch import nn
+from transformers import PreTrainedTokenizerBase
 
 from efface.editing.delta import DELTA, LowRank, dense, save_delta
 from efface.models import WEIGHTS, file_md5, load_model, load_tokenizer
 from efface.tokenization import padding_id
+from efface.unlearning.alternatives import Asked
 from stages.editors import Editor, EditOutcome, EditTask, edit_outcome
 from stages.encoded_rows import EXAMPLES_FILE, TOKENIZER_FOLDER, encoded_rows
-from stages.params import load_params
+from stages.params import Tokenization, load_params
 from stages.scratch import scratch_folder
 from stages.tables.influence import INFLUENCE
 from stages.training import forget_and_retain, training_rows
@@ -30,9 +32,10 @@ def main(item: str | None = None) -> None:
     grid, forget_file = params.grid[item], Path("data/forget_sets") / f"{params.grid[item].set}.parquet"
     edit, base = params.edit[grid.edit], Path(grid.base)
     tokenizer = load_tokenizer(TOKENIZER_FOLDER)
+    frames = sides(*forget_and_retain(training_rows(), forget_file))
     rows = {
         side: dict(zip(frame["id"], encoded_rows(frame, tokenizer, params.tokenization), strict=True))
-        for side, frame in sides(*forget_and_retain(training_rows(), forget_file)).items()
+        for side, frame in frames.items()
     }
     used = [str(edit), str(params.tokenization), params.seed]
     deps = [base, grid.reads, EXAMPLES_FILE, TOKENIZER_FOLDER, forget_file]
@@ -44,6 +47,7 @@ def main(item: str | None = None) -> None:
             seed=params.seed,
             pad_id=padding_id(tokenizer),
             checkpoints=folder,
+            asked=asked(frames["forget"], tokenizer, params.tokenization),
         )
         outcome = edit_outcome(edit, task)
         origin = {"edit": grid.edit, "set": grid.set, "base": grid.base, "base_md5": file_md5(base / WEIGHTS)}
@@ -53,6 +57,11 @@ def main(item: str | None = None) -> None:
 def sides(forget: pl.DataFrame, retain: pl.DataFrame) -> dict[str, pl.DataFrame]:
     """The training rows of an edit: to forget, to retain, and retained ones that measure utility."""
     return {"forget": forget, "retain": retain.filter(~pl.col("utility")), "utility": retain.filter("utility")}
+
+
+def asked(forget: pl.DataFrame, tokenizer: PreTrainedTokenizerBase, tokenization: Tokenization) -> Asked:
+    """The forget rows as text, in order."""
+    return Asked(tuple(forget.select("question", "answer").iter_rows()), tokenizer, **tokenization.model_dump())
 
 
 def record(outcome: EditOutcome, edit: Editor, task: EditTask, origin: Mapping[str, str]) -> dict[str, Any]:

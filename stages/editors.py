@@ -29,13 +29,17 @@ if TYPE_CHECKING:
     from efface.editing.delta import Delta, LowRank
     from efface.tokenization import Encoding
     from efface.training.checkpoint import LossPoint
+    from efface.unlearning.alternatives import Asked
 
 Editor = Annotated[Grom | QrErase | UnlearnSvd | Unlearning, Field(discriminator="method")]
 
 
 @dataclass(frozen=True)
 class EditTask:
-    """One forget set on one model; the other training rows are in `utility` where they measure it, else in `retain`."""
+    """One forget set on one model; the other training rows are in `utility` where they measure it, else in `retain`.
+
+    `asked` is the forget set as text, for editors that put other answers in place of its own.
+    """
 
     model: "PreTrainedModel"
     forget: Mapping[int, "Encoding"]
@@ -45,6 +49,7 @@ class EditTask:
     seed: int
     pad_id: int
     checkpoints: Path | None = None
+    asked: "Asked | None" = None
 
 
 @dataclass(frozen=True)
@@ -235,8 +240,12 @@ def _subspace_outcome(edit: QrErase | UnlearnSvd, task: EditTask) -> EditOutcome
 
 
 def _unlearning_outcome(edit: Unlearning, task: EditTask) -> EditOutcome:
+    from efface.unlearning.alternatives import alternative_texts, alternatives_record
     from efface.unlearning.descent import unlearning_run
 
+    texts = task.asked and alternative_texts(
+        edit, task.model, task.asked, seed=task.seed, checkpoint_folder=task.checkpoints
+    )
     layers = _localised(task.reads) if edit.localised else None
     delta, curve = unlearning_run(
         edit,
@@ -245,11 +254,13 @@ def _unlearning_outcome(edit: Unlearning, task: EditTask) -> EditOutcome:
         tuple(task.retain.values()),
         pad_id=task.pad_id,
         seed=task.seed,
+        alternatives=task.asked.encoded(texts) if task.asked and texts else None,
         layers=layers,
         checkpoint_folder=task.checkpoints,
         progress=f"unlearn by {edit.method}",
     )
-    return EditOutcome(delta, layers, {"steps": len(curve)}, curve=tuple(curve))
+    details = {"steps": len(curve)} | ({"alternatives": alternatives_record(edit, texts)} if texts else {})
+    return EditOutcome(delta, layers, details, curve=tuple(curve))
 
 
 def _answer_tokens(rows: Mapping[int, "Encoding"]) -> "Tensor":

@@ -1,6 +1,7 @@
 """What a fine-tuning run remembers after each epoch: one safetensors file, replaced whole, so never half new."""
 
 import json
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -28,14 +29,16 @@ def save_checkpoint(
     trained: dict[str, nn.Parameter],
     optimizer: torch.optim.Optimizer,
     curve: list[LossPoint],
+    memory: Mapping[str, torch.Tensor],
 ) -> None:
-    """Writes parameters, the optimizer's moments, and in the header what run this is and its losses so far."""
+    """Writes parameters, moments and the loss's memory, and in the header what run this is and its losses so far."""
     path = Path(folder) / FILE
     path.parent.mkdir(parents=True, exist_ok=True)
     tensors = {f"parameter/{name}": parameter.detach() for name, parameter in trained.items()}
     for name, parameter in trained.items():
         for moment, value in optimizer.state[parameter].items():
             tensors[f"{moment}/{name}"] = value
+    tensors |= {f"memory/{name}": value for name, value in memory.items()}
     header = {"efface": json.dumps({"run": run, "curve": [asdict(point) for point in curve]})}
     unfinished = path.with_suffix(".unfinished")
     save_file({key: value.cpu().contiguous() for key, value in tensors.items()}, unfinished, metadata=header)
@@ -47,8 +50,9 @@ def load_checkpoint(
     run: dict[str, Any],
     trained: dict[str, nn.Parameter],
     optimizer: torch.optim.Optimizer,
+    memory: Mapping[str, torch.Tensor],
 ) -> list[LossPoint]:
-    """Sets parameters and moments as they were after the last finished epoch; an empty curve where there is none.
+    """Sets parameters, moments and memory as after the last finished epoch; an empty curve where there is none.
 
     Raises: ValueError where the file is damaged or of a run with other settings.
     """
@@ -66,16 +70,22 @@ def load_checkpoint(
     if found != run:
         changed = sorted(key for key in {*run, *found} if run.get(key) != found.get(key))
         raise ValueError(f"{path}: checkpoint of a run that differs in {', '.join(changed)}; {remedy}")
-    _restore(tensors, trained, optimizer)
+    _restore(tensors, trained, optimizer, memory)
     return [LossPoint(**point) for point in header["curve"]]
 
 
 @torch.no_grad()
 def _restore(
-    tensors: dict[str, torch.Tensor], trained: dict[str, nn.Parameter], optimizer: torch.optim.Optimizer
+    tensors: dict[str, torch.Tensor],
+    trained: dict[str, nn.Parameter],
+    optimizer: torch.optim.Optimizer,
+    memory: Mapping[str, torch.Tensor],
 ) -> None:
     for key, value in tensors.items():
         kind, name = key.split("/", 1)
+        if kind == "memory":
+            memory[name].copy_(value)
+            continue
         parameter = trained[name]
         if kind == "parameter":
             parameter.copy_(value)

@@ -5,7 +5,7 @@ parameters and the optimizer's moments after an epoch are all there is to rememb
 """
 
 import math
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Literal, TypeVar
@@ -40,6 +40,7 @@ def finetune(
     max_grad_norm: float | None = 1.0,
     parameters: Callable[[str], bool] | None = None,
     weight_of: Callable[[Item], float] | None = None,
+    memory: Mapping[str, Tensor] | None = None,
     checkpoint_folder: str | Path | None = None,
     seed: int,
     progress: str | None = None,
@@ -49,8 +50,9 @@ def finetune(
     `batches_of_epoch` gives the same batches for the same epoch number, and as many in every epoch. `parameters`
     chooses by name among those that require a gradient; modes and flags are as before afterwards. A step minimises the
     mean of `gradient_accumulation` batches' losses, weighted by `weight_of` (default: equally); weighted by scored
-    tokens it equals one large batch. With `checkpoint_folder` a killed run continues after its last finished epoch,
-    bit for bit as if it had never stopped. `progress` labels a progress bar; none without it.
+    tokens it equals one large batch. `memory` holds tensors that `loss_fn` changes in place from batch to batch. With
+    `checkpoint_folder` a killed run continues after its last finished epoch, bit for bit as if it had never stopped.
+    `progress` labels a progress bar; none without it.
 
     Raises: ValueError where there is nothing to train or to train on, the loss is not finite, or the checkpoint is of
     a different run.
@@ -65,7 +67,7 @@ def finetune(
         "gradient_accumulation": gradient_accumulation, "autocast_dtype": str(autocast_dtype),
         "max_grad_norm": max_grad_norm, "parameters": sorted(trained),
     }  # fmt: skip
-    curve = load_checkpoint(checkpoint_folder, run, trained, optimizer) if checkpoint_folder else []
+    curve = load_checkpoint(checkpoint_folder, run, trained, optimizer, memory or {}) if checkpoint_folder else []
     bar = tqdm(total=total, initial=len(curve), desc=progress, disable=progress is None, unit="step", mininterval=1)
     with bar, _training(model, trained), _own_random_state(trained):
         for epoch in range(len(curve) // steps_per_epoch, epochs):
@@ -84,7 +86,7 @@ def finetune(
                 curve.append(LossPoint(len(curve) + 1, epoch + 1, loss))
                 bar.update()
             if checkpoint_folder:
-                save_checkpoint(checkpoint_folder, run, trained, optimizer, curve)
+                save_checkpoint(checkpoint_folder, run, trained, optimizer, curve, memory or {})
     return curve
 
 

@@ -14,8 +14,10 @@ from efface.tokenization import Encoding
 from efface.training.change import dense_change, low_rank_change
 from efface.training.checkpoint import LossPoint
 from efface.training.loop import finetune, in_layers
-from efface.unlearning.methods import CeU, GradAscent, Npo, Rmu, Undial, Unlearning
+from efface.unlearning.methods import AltPo, CeU, Flat, GradAscent, IdkDpo, Npo, Pdu, Rmu, Undial, Unlearning
 from efface.unlearning.pairing import Start, answer_log_probs, frozen_copy, paired_batches, without_adapters
+
+Alternatives = Sequence[Sequence[Encoding]]
 
 
 def unlearned_delta(
@@ -26,13 +28,14 @@ def unlearned_delta(
     *,
     pad_id: int,
     seed: int,
+    alternatives: Alternatives | None = None,
     layers: Collection[int] | None = None,
     checkpoint_folder: str | Path | None = None,
     progress: str | None = None,
 ) -> Delta:
     """The change of every trained parameter: float32 tensors, or low-rank factors with LoRA. See `unlearning_run`."""
     return unlearning_run(
-        method, model, forget, retain, pad_id=pad_id, seed=seed, layers=layers,
+        method, model, forget, retain, pad_id=pad_id, seed=seed, alternatives=alternatives, layers=layers,
         checkpoint_folder=checkpoint_folder, progress=progress,
     )[0]  # fmt: skip
 
@@ -45,19 +48,21 @@ def unlearning_run(
     *,
     pad_id: int,
     seed: int,
+    alternatives: Alternatives | None = None,
     layers: Collection[int] | None = None,
     checkpoint_folder: str | Path | None = None,
     progress: str | None = None,
 ) -> tuple[Delta, list[LossPoint]]:
     """The weight change and the loss curve of unlearning `forget` from `model`, which is left unchanged.
 
-    With `layers` only these blocks are trained. `checkpoint_folder` makes the run resume after a kill.
+    `alternatives` are other answers to each forget example's question, for the methods that prefer them. With `layers`
+    only these blocks are trained. `checkpoint_folder` makes the run resume after a kill.
 
-    Raises: ValueError where the forget set is empty, the retain set is empty and the method needs one, `localised` is
-    asked without layers, or the loss stops being a number.
+    Raises: ValueError where the forget set is empty, the retain set is empty or a forget example is without
+    alternatives and the method needs them, `localised` is asked without layers, or the loss stops being a number.
     """
-    _check_request(method, forget, retain, layers)
-    train = _training_of(method, forget, retain, pad_id, seed, checkpoint_folder, progress)
+    _check_request(method, forget, retain, alternatives, layers)
+    train = _training_of(method, forget, retain, alternatives, pad_id, seed, checkpoint_folder, progress)
     if method.lora:
         modules = linear_module_names(model, layers)
         factors, curve = low_rank_change(
@@ -78,6 +83,7 @@ def _training_of(
     method: Unlearning,
     forget: Sequence[Encoding],
     retain: Sequence[Encoding],
+    alternatives: Alternatives | None,
     pad_id: int,
     seed: int,
     checkpoint_folder: str | Path | None,
@@ -92,13 +98,16 @@ def _training_of(
     ) -> list[LossPoint]:
         device = next(model.parameters()).device
         log_probs = None
-        if isinstance(method, Npo):
+        if isinstance(method, Npo | IdkDpo | AltPo):
             with torch.autocast(device.type, torch.bfloat16, enabled=method.dtype == "bfloat16"):
                 log_probs = answer_log_probs(model, forget, batch_size=method.batch_size, pad_id=pad_id)
-        start = Start(seed, log_probs, frozen)
+        multiplier = torch.tensor(method.alpha, dtype=torch.float64) if isinstance(method, Pdu) else None
+        start = Start(seed, log_probs, frozen, multiplier)
         return finetune(
             model,
-            paired_batches(forget, retain, batch_size=method.batch_size, pad_id=pad_id, seed=seed),
+            paired_batches(
+                forget, retain, batch_size=method.batch_size, pad_id=pad_id, seed=seed, alternatives=alternatives
+            ),
             lambda trained, pair: method.loss(trained, pair.to(device), start),
             epochs=method.epochs,
             learning_rate=method.learning_rate,
@@ -109,6 +118,7 @@ def _training_of(
             autocast_dtype=torch.bfloat16 if method.dtype == "bfloat16" else None,
             parameters=parameters,
             weight_of=lambda pair: len(pair.places),
+            memory=None if multiplier is None else {"multiplier": multiplier},
             checkpoint_folder=checkpoint_folder,
             seed=seed,
             progress=progress,
@@ -118,23 +128,34 @@ def _training_of(
 
 
 def _check_request(
-    method: Unlearning, forget: Sequence[Encoding], retain: Sequence[Encoding], layers: Collection[int] | None
+    method: Unlearning,
+    forget: Sequence[Encoding],
+    retain: Sequence[Encoding],
+    alternatives: Alternatives | None,
+    layers: Collection[int] | None,
 ) -> None:
     if not forget:
         raise ValueError(f"{method.method}: the forget set is empty; there is nothing to unlearn")
     if (
         not retain
-        and not isinstance(method, GradAscent | CeU)
+        and not isinstance(method, GradAscent | CeU | Flat)
         and not (isinstance(method, Undial) and method.alpha == 0)
     ):
         raise ValueError(f"{method.method}: the retain set is empty; it needs one, or use grad_ascent")
+    if isinstance(method, IdkDpo | AltPo | Flat):
+        counts = [len(others) for others in alternatives or ()]
+        if len(counts) != len(forget) or 0 in counts:
+            raise ValueError(
+                f"{method.method}: {sum(count > 0 for count in counts)} of {len(forget)} forget examples have other "
+                "answers; it needs at least one for each, in the order of the forget set (`alternatives`)"
+            )
     if method.localised and layers is None:
         raise ValueError(f"{method.method}: localised without layers; give the layers that localisation selected")
 
 
 def _compares_models(method: Unlearning) -> bool:
     """Whether the loss runs the start model beside the trained one."""
-    return isinstance(method, Undial | Rmu) or getattr(method, "retain_loss", "nll") != "nll"
+    return isinstance(method, Undial | Rmu | IdkDpo | AltPo) or getattr(method, "retain_loss", "nll") != "nll"
 
 
 def _no_start() -> AbstractContextManager[nn.Module]:

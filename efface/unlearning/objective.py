@@ -10,6 +10,13 @@ from efface.unlearning.pairing import Pair, Start
 
 Dtype = Literal["float32", "bfloat16"]
 RetainLoss = Literal["nll", "kl", "kl_published"]
+POSITIVE = (
+    "learning_rate", "epochs", "batch_size", "gradient_accumulation", "beta", "beta1", "beta2", "alternatives",
+    "temperature", "max_new_tokens",
+)  # fmt: skip
+NOT_NEGATIVE = (
+    "weight_decay", "warmup_epochs", "alpha", "gamma", "skip", "layer", "epsilon", "dual_step", "dual_warmup_epochs",
+)  # fmt: skip
 
 
 def retain_loss(kind: RetainLoss, model: nn.Module, pair: Pair, start: Start) -> Scalar:
@@ -23,11 +30,19 @@ def retain_loss(kind: RetainLoss, model: nn.Module, pair: Pair, start: Start) ->
 
 def check_ranges(method: Any) -> None:
     """Raises: ValueError where a number of the method cannot be used, naming it."""
-    for name in ("learning_rate", "epochs", "batch_size", "gradient_accumulation", "beta", "beta1", "beta2"):
+    for name in POSITIVE:
         value = getattr(method, name, 1)
         if value <= 0:
             raise ValueError(f"{method.method}: {name} is {value}; expected more than 0")
-    for name in ("weight_decay", "warmup_epochs", "alpha", "gamma", "skip", "layer"):
+    for name in NOT_NEGATIVE:
         value = getattr(method, name, 0)
         if value < 0:
             raise ValueError(f"{method.method}: {name} is {value}; expected 0 or more")
+
+
+def check_refusals(method: Any) -> None:
+    """Raises: ValueError where the method's own refusals are none, or one of them is empty."""
+    if method.refusals is not None and not (method.refusals and all(line.strip() for line in method.refusals)):
+        raise ValueError(
+            f"{method.method}: refusals is {method.refusals!r:.80}; expected lines with text, or leave it out for ours"
+        )

@@ -3,7 +3,7 @@
 import copy
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from jaxtyping import Float
@@ -16,14 +16,20 @@ from efface.training.losses import sequence_log_probs
 
 @dataclass(frozen=True)
 class Pair:
-    """Forget examples, their places in the forget set, and as many retain examples (None without a retain set)."""
+    """Forget examples, their places in the forget set, and as many retain examples (None without a retain set).
 
+    `alternative` holds another answer to the question of each forget example, where a method prefers one.
+    """
+
+    epoch: int
     places: tuple[int, ...]
     forget: Batch
     retain: Batch | None
+    alternative: Batch | None = None
 
     def to(self, device: torch.device) -> "Pair":
-        return Pair(self.places, self.forget.to(device), self.retain.to(device) if self.retain else None)
+        batches = {"forget": self.forget, "retain": self.retain, "alternative": self.alternative}
+        return replace(self, **{name: batch and batch.to(device) for name, batch in batches.items()})
 
 
 @dataclass(frozen=True)
@@ -31,30 +37,51 @@ class Start:
     """The model before unlearning, where a loss compares with it.
 
     `log_probs` holds the log-probability of every forget answer (None where unused); `frozen` opens the start model
-    itself; `seed` fixes what a method draws once.
+    itself; `seed` fixes what a method draws once. `multiplier` is PDU's λ, which moves as training goes on.
     """
 
     seed: int
     log_probs: Float[Tensor, " forget"] | None
     frozen: Callable[[], AbstractContextManager[nn.Module]]
+    multiplier: Float[Tensor, ""] | None = None
 
     def logits(self, batch: Batch) -> Float[Tensor, "example position vocabulary"]:
         with torch.no_grad(), self.frozen() as model:
             return answer_logits(model, batch)
 
+    def answer_log_probs(self, batch: Batch) -> Float[Tensor, " example"]:
+        with torch.no_grad(), self.frozen() as model:
+            return sequence_log_probs(*scored_logits(model, batch))
+
 
 def paired_batches(
-    forget: Sequence[Encoding], retain: Sequence[Encoding], *, batch_size: int, pad_id: int, seed: int
+    forget: Sequence[Encoding],
+    retain: Sequence[Encoding],
+    *,
+    batch_size: int,
+    pad_id: int,
+    seed: int,
+    alternatives: Sequence[Sequence[Encoding]] | None = None,
 ) -> Callable[[int], list[Pair]]:
     """Every forget example once per epoch, each with a retain example drawn uniformly with replacement.
 
-    Order and draws depend on seed and epoch alone. Without retain examples the pairs have none.
+    With `alternatives` (of each forget example at least one) it also meets one of its own, in a random order in which
+    all of them come before one comes again. Order and draws depend on seed and epoch alone. Without retain examples the
+    pairs have none.
     """
 
     def pairs_of_epoch(epoch: int) -> list[Pair]:
         generator = torch.Generator().manual_seed(epoch_seed(seed, epoch))
         order = torch.randperm(len(forget), generator=generator).split(batch_size)
-        return [_pair(places.tolist(), forget, retain, pad_id, generator) for places in order]
+        return [pair_of(epoch, places.tolist(), generator) for places in order]
+
+    def pair_of(epoch: int, places: list[int], generator: torch.Generator) -> Pair:
+        partners = torch.randint(len(retain), (len(places),), generator=generator).tolist() if retain else []
+        others = [_alternative(alternatives[place], place, epoch, seed) for place in places] if alternatives else []
+        batches = [[forget[place] for place in places], [retain[partner] for partner in partners], others]
+        chosen, kept, preferred = (collate(rows, pad_id=pad_id) if rows else None for rows in batches)
+        assert chosen is not None
+        return Pair(epoch, tuple(places), chosen, kept, preferred)
 
     return pairs_of_epoch
 
@@ -93,11 +120,6 @@ def without_adapters(wrapped: nn.Module) -> Callable[[], AbstractContextManager[
     return frozen
 
 
-def _pair(
-    places: list[int], forget: Sequence[Encoding], retain: Sequence[Encoding], pad_id: int, generator: torch.Generator
-) -> Pair:
-    chosen = collate([forget[place] for place in places], pad_id=pad_id)
-    if not retain:
-        return Pair(tuple(places), chosen, None)
-    partners = torch.randint(len(retain), (len(places),), generator=generator).tolist()
-    return Pair(tuple(places), chosen, collate([retain[partner] for partner in partners], pad_id=pad_id))
+def _alternative(choices: Sequence[Encoding], place: int, epoch: int, seed: int) -> Encoding:
+    order = torch.randperm(len(choices), generator=torch.Generator().manual_seed(epoch_seed(seed, place)))
+    return choices[int(order[epoch % len(choices)])]

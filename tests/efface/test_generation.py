@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from efface.corpora.vocabulary import train_byte_bpe
-from efface.generation import generate_answers
+from efface.generation import before_any, generate_answers
 from efface.models import load_model, load_tokenizer, scratch_llama
 
 ROWS = {"forget": "forget", "retain": "retain", "real_authors": "ra", "world_facts": "wf"}
@@ -79,6 +79,42 @@ def test_every_end_id_of_the_model_stops(model, tokenizer, prompts):
     assert generate_answers(stopping, tokenizer, prompts[:3], max_new_tokens=4, batch_size=2) == ["", "", ""]
 
 
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("It is red.\n\nQuestion: why?", "It is red."),
+        ("Rye bread Question: and", "Rye bread "),
+        ("Oren\nAnswer: two", "Oren\nAnswer: two"),
+        ("Six miles\nQuestion: far", "Six miles"),
+        ("\n\nLate", ""),
+    ],
+)
+def test_a_text_ends_before_its_first_stop_string(text, expected):
+    assert before_any(text, ("\n\n", "\nQuestion", "Question:")) == expected
+    assert before_any(text, ()) == text
+
+
+@pytest.mark.parametrize("batch_size", [1, 12])
+def test_stop_strings_cut_what_is_written_without_them(model, tokenizer, prompts, batch_size):
+    """Pairs of characters that the model does write, also across its tokens."""
+    settings = {"max_new_tokens": 12, "batch_size": batch_size}
+    whole = generate_answers(model, tokenizer, prompts, **settings)
+    stops = tuple(whole[place][length : length + 2] for place, length in ((0, 3), (5, 6), (9, 1)))
+    found = generate_answers(model, tokenizer, prompts, **settings, stop_strings=stops)
+    assert found == [before_any(text, stops).strip() for text in whole] != whole
+
+
+def test_a_stop_string_ends_the_work(model, tokenizer, prompts, monkeypatch):
+    """Twelve forward passes without; with the first character as stop string, as many as it took to write it."""
+    passes = []
+    whole = generate_answers(model, tokenizer, prompts[:1], max_new_tokens=12, batch_size=1)
+    forward = model.forward
+    monkeypatch.setattr(model, "forward", lambda **inputs: passes.append(1) or forward(**inputs))
+    stops = (whole[0][0],)
+    assert generate_answers(model, tokenizer, prompts[:1], max_new_tokens=12, batch_size=1, stop_strings=stops) == [""]
+    assert len(passes) <= 2
+
+
 def test_samples_depend_on_the_seed(model, tokenizer, prompts):
     draws = [
         generate_answers(model, tokenizer, prompts, max_new_tokens=8, batch_size=4, sample=True, seed=seed)
@@ -87,11 +123,21 @@ def test_samples_depend_on_the_seed(model, tokenizer, prompts):
     assert draws[0] == draws[1] != draws[2]
 
 
+def test_a_low_temperature_writes_the_greedy_answers(model, tokenizer, prompts):
+    settings = {"max_new_tokens": 8, "batch_size": 4}
+    cold, hot = (
+        generate_answers(model, tokenizer, prompts, **settings, sample=True, temperature=t) for t in (1e-4, 3.0)
+    )
+    assert cold == generate_answers(model, tokenizer, prompts, **settings) != hot
+
+
 def test_bad_input_is_refused(model, tokenizer, prompts):
     with pytest.raises(ValueError, match="prompt 1 has no tokens"):
         generate_answers(model, tokenizer, [prompts[0], ()], max_new_tokens=4, batch_size=2)
     with pytest.raises(ValueError, match="max_new_tokens=0"):
         generate_answers(model, tokenizer, prompts, max_new_tokens=0, batch_size=2)
+    with pytest.raises(ValueError, match=r"temperature=0\.0: expected more than 0"):
+        generate_answers(model, tokenizer, prompts, max_new_tokens=4, batch_size=2, sample=True, temperature=0.0)
     with pytest.raises(ValueError, match=r"call model\.eval"):
         generate_answers(copy.deepcopy(model).train(), tokenizer, prompts, max_new_tokens=4, batch_size=2)
 

@@ -17,7 +17,7 @@ from efface.editing.subspace import QrErase, UnlearnSvd
 from efface.models import WEIGHTS, file_md5, save_model, scratch_llama
 from efface.task_matrices.factors import task_matrix
 from efface.tokenization import Encoding
-from efface.unlearning.methods import GradAscent, GradDiff
+from efface.unlearning.methods import AltPo, Flat, GradAscent, GradDiff, IdkDpo, Pdu, Unlearning
 from stages import edit
 from stages.build_task_matrices import write as write_task_matrices
 from stages.editors import EditTask, cud_of, edit_outcome
@@ -126,7 +126,7 @@ def run(checkout: Path, monkeypatch, edits: dict, *, reads: str = "data/extract_
         )
         for name in edits
     }
-    tokenization = Tokenization(template="plain", max_length=64)
+    tokenization = Tokenization(template="plain", max_length=96)
     params = SimpleNamespace(grid=grid, edit=edits, seed=0, tokenization=tokenization)
     monkeypatch.setattr(edit, "load_params", lambda: params)
     for item in grid:
@@ -145,6 +145,10 @@ def run(checkout: Path, monkeypatch, edits: dict, *, reads: str = "data/extract_
         ("unlearn_svd", UnlearnSvd(strength=0.5), "data/build_task_matrices/default"),
         ("grad_diff", GradDiff(epochs=1, learning_rate=1e-3), "models/target"),
         ("grad_ascent", GradAscent(epochs=1, localised=True), "data/build_task_matrices/default"),
+        ("idk_dpo", IdkDpo(epochs=1), "models/target"),
+        ("alt_po", AltPo(epochs=1, alternatives=2, max_new_tokens=8), "models/target"),
+        ("flat", Flat(epochs=1, refusals=("No.", "I can't say.")), "models/target"),
+        ("pdu", Pdu(epochs=1), "models/target"),
     ],
 )
 def test_stage_writes_a_delta_that_reloads_and_the_same_bytes_again(checkout, monkeypatch, name, editor, reads):
@@ -165,7 +169,12 @@ def test_stage_writes_a_delta_that_reloads_and_the_same_bytes_again(checkout, mo
     assert torch.isfinite(edited(torch.arange(5)[None]).logits).all()
     influence = INFLUENCE.read(folder / "influence.parquet")
     assert influence.is_empty() == (not isinstance(editor, Grom))
-    assert (folder / "loss.csv").exists() == isinstance(editor, GradDiff | GradAscent)
+    assert (folder / "loss.csv").exists() == isinstance(editor, Unlearning)
+    made = {"idk_dpo": ("refusals", 100), "alt_po": ("sampled from the base", 2), "flat": ("given refusals", 2)}
+    if name in made:
+        assert (record["alternatives"]["source"], record["alternatives"]["most"]) == made[name]
+    else:
+        assert "alternatives" not in record
     if getattr(editor, "localised", False):
         assert record["layers"] == [2] and all(".layers.2." in weight for weight in delta)
 
@@ -260,3 +269,5 @@ def test_unusable_requests_are_named(checkout, monkeypatch, task):
         edit_outcome(QrErase(), task)
     with pytest.raises(FileNotFoundError, match="no energies; set this grid item's `reads`"):
         edit_outcome(GradDiff(localised=True), task)
+    with pytest.raises(ValueError, match="idk_dpo: 0 of 3 forget examples have other answers"):
+        edit_outcome(IdkDpo(), task)

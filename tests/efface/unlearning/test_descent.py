@@ -11,11 +11,26 @@ from efface.training.loop import answer_loss, finetune, shuffled_batches
 from efface.training.lora import Lora
 from efface.unlearning import descent
 from efface.unlearning.descent import unlearned_delta, unlearning_run
-from efface.unlearning.methods import CeU, GradAscent, GradDiff, Npo, Rmu, SatImp, SimNpo, Undial, Wga
+from efface.unlearning.methods import (
+    AltPo,
+    CeU,
+    Flat,
+    GradAscent,
+    GradDiff,
+    IdkDpo,
+    Npo,
+    Pdu,
+    Rmu,
+    SatImp,
+    SimNpo,
+    Undial,
+    Wga,
+)
 from efface.unlearning.pairing import answer_log_probs
 
 FORGET = [Encoding((1, 2, 10 + i, 20 + i, 30 + i, 3), 3) for i in range(5)]
 RETAIN = [Encoding((1, 4, 15 + i, 25 + i, 33 + i, 3), 3) for i in range(6)]
+ALTERNATIVES = [[Encoding((1, 2, 10 + i, 5, 6 + k, 3), 3) for k in range(3)] for i in range(5)]
 FAST = {"learning_rate": 5e-3, "epochs": 4, "batch_size": 3, "gradient_accumulation": 1}
 
 
@@ -60,19 +75,24 @@ def copy_with(model: LlamaForCausalLM, delta) -> LlamaForCausalLM:
         Rmu(**FAST, layer=0, steering=20.0),
         Npo(**FAST | {"learning_rate": 2e-2}, lora=Lora(rank=4), retain_loss="kl"),
         GradDiff(**FAST, dtype="bfloat16"),
+        IdkDpo(**FAST),
+        AltPo(**FAST | {"learning_rate": 2e-2}, lora=Lora(rank=4)),
+        Flat(**FAST),
+        Flat(**FAST, divergence="kl", dtype="bfloat16"),
+        Pdu(**FAST, alpha=1.0, dual_warmup_epochs=1),
     ],
     ids=lambda method: f"{method.method}",
 )
 def test_every_method_forgets_and_leaves_its_model_unchanged(model, method):
     before = {name: value.clone() for name, value in model.state_dict().items()}
     known = probability(model, FORGET)
-    delta = unlearned_delta(method, model, FORGET, RETAIN, pad_id=0, seed=0)
+    delta = unlearned_delta(method, model, FORGET, RETAIN, pad_id=0, seed=0, alternatives=ALTERNATIVES)
     assert list(model.state_dict()) == list(before)
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
     assert all(parameter.grad is None and parameter.requires_grad for parameter in model.parameters())
     forgot = copy_with(model, delta)
     assert probability(forgot, FORGET) < 0.8 * known
-    if method.method in ("grad_diff", "npo", "sim_npo"):
+    if method.method in ("grad_diff", "npo", "sim_npo", "idk_dpo", "alt_po"):
         assert probability(forgot, RETAIN) > probability(forgot, FORGET) + 0.2
 
 
@@ -109,11 +129,50 @@ def test_npo_resumes_with_the_log_probabilities_of_its_start(model, tmp_path, mo
     assert all(torch.equal(change, resumed[name]) for name, change in expected.items())
 
 
+@pytest.mark.parametrize(
+    "method", [IdkDpo(**FAST), AltPo(**FAST), Flat(**FAST), Pdu(**FAST, alpha=1.0, dual_warmup_epochs=1)]
+)
+def test_runs_resume_with_the_same_alternatives_and_multiplier(model, tmp_path, monkeypatch, method):
+    settings = {"pad_id": 0, "seed": 0, "alternatives": ALTERNATIVES}
+    expected, curve = unlearning_run(method, model, FORGET, RETAIN, **settings)
+    with monkeypatch.context() as patched:
+        patched.setattr(descent, "finetune", killed_in_third_epoch)
+        with pytest.raises(KeyboardInterrupt):
+            unlearned_delta(method, model, FORGET, RETAIN, **settings, checkpoint_folder=tmp_path)
+    resumed, again = unlearning_run(method, model, FORGET, RETAIN, **settings, checkpoint_folder=tmp_path)
+    assert again == curve
+    assert all(torch.equal(change, resumed[name]) for name, change in expected.items())
+
+
+def test_the_multiplier_matters(model):
+    """With a bound that is kept, λ falls to 0 and the retain examples are lost; with one that is not, they are kept."""
+    loose, tight = (
+        unlearned_delta(
+            Pdu(**FAST, alpha=0.0, epsilon=e, dual_warmup_epochs=0), model, FORGET, RETAIN, pad_id=0, seed=0
+        )
+        for e in (50.0, 0.0)
+    )
+    assert probability(copy_with(model, tight), RETAIN) > probability(copy_with(model, loose), RETAIN) + 0.2
+
+
+def test_methods_without_a_retain_loss_need_no_retain_examples(model):
+    delta = unlearned_delta(Flat(**FAST), model, FORGET, [], pad_id=0, seed=0, alternatives=ALTERNATIVES)
+    assert probability(copy_with(model, delta), FORGET) < 0.8 * probability(model, FORGET)
+
+
 def test_what_cannot_be_done_is_refused(model):
     with pytest.raises(ValueError, match="grad_diff: the forget set is empty"):
         unlearned_delta(GradDiff(), model, [], RETAIN, pad_id=0, seed=0)
     with pytest.raises(ValueError, match="npo: the retain set is empty; it needs one, or use grad_ascent"):
         unlearned_delta(Npo(), model, FORGET, [], pad_id=0, seed=0)
+    with pytest.raises(ValueError, match="pdu: the retain set is empty"):
+        unlearned_delta(Pdu(), model, FORGET, [], pad_id=0, seed=0)
+    for wrong, count in ((None, 0), ([], 0), (ALTERNATIVES[:4], 4), ([*ALTERNATIVES[:4], []], 4)):
+        message = f"flat: {count} of 5 forget examples have other answers; it needs at least one for each"
+        with pytest.raises(ValueError, match=message):
+            unlearned_delta(Flat(), model, FORGET, RETAIN, pad_id=0, seed=0, alternatives=wrong)
+    with pytest.raises(ValueError, match="idk_dpo: 0 of 5 forget examples"):
+        unlearned_delta(IdkDpo(), model, FORGET, RETAIN, pad_id=0, seed=0)
     with pytest.raises(ValueError, match="sim_npo: localised without layers"):
         unlearned_delta(SimNpo(localised=True), model, FORGET, RETAIN, pad_id=0, seed=0)
 

@@ -11,11 +11,16 @@ from efface.models import scratch_llama
 from efface.tokenization import Encoding
 from efface.training.loop import answer_logits, answer_loss, finetune, shuffled_batches
 from efface.training.losses import kl_loss, nll_loss, sequence_log_probs
+from efface.unlearning.divergence import VARIATIONAL
 from efface.unlearning.methods import (
+    AltPo,
     CeU,
+    Flat,
     GradAscent,
     GradDiff,
+    IdkDpo,
     Npo,
+    Pdu,
     Rmu,
     SatImp,
     SimNpo,
@@ -29,6 +34,7 @@ from efface.unlearning.pairing import Start, answer_log_probs, frozen_copy, pair
 
 FORGET = [Encoding((1, 2, 10 + i, 20 + i, 30 + i, 3), 2) for i in range(4)]
 RETAIN = [Encoding((1, 4, 15 + i, 25 + i, 3), 3) for i in range(4)]
+ALTERNATIVES = [[Encoding((1, 2, 5, 6 + k, 3), 2) for k in range(2)] for _ in range(4)]
 METHODS: list[Unlearning] = [
     GradAscent(),
     GradDiff(),
@@ -39,6 +45,12 @@ METHODS: list[Unlearning] = [
     Wga(),
     SatImp(),
     CeU(),
+    IdkDpo(),
+    AltPo(),
+    *(Flat(divergence=divergence) for divergence in VARIATIONAL),
+    Flat(published_mean=True),
+    Pdu(),
+    Pdu(published_shift=True),
 ]
 
 
@@ -54,13 +66,13 @@ def model() -> LlamaForCausalLM:
 
 
 def start_of(model: LlamaForCausalLM) -> Start:
-    return Start(0, answer_log_probs(model, FORGET, batch_size=4, pad_id=0), frozen_copy(model))
+    return Start(0, answer_log_probs(model, FORGET, batch_size=4, pad_id=0), frozen_copy(model), torch.tensor(0.0))
 
 
 @pytest.mark.parametrize("method", METHODS, ids=lambda method: f"{method.method}")
 def test_one_small_step_of_every_method_makes_the_forget_answers_less_likely(model, method):
     """A step against the forget loss's gradient (α = 0), of length 1e-3: log p(answers) falls, so no sign is wrong."""
-    [pair] = paired_batches(FORGET, RETAIN, batch_size=4, pad_id=0, seed=0)(0)
+    [pair] = paired_batches(FORGET, RETAIN, batch_size=4, pad_id=0, seed=0, alternatives=ALTERNATIVES)(0)
     names = dict(model.named_parameters())
     if hasattr(method, "alpha"):
         method = replace(method, alpha=0.0)

@@ -41,6 +41,37 @@ def test_retain_examples_are_drawn_uniformly():
     assert (shares - 0.2).abs().max() < 0.043
 
 
+def test_alternatives_take_turns_and_leave_all_other_draws_as_they_are():
+    """Example i has 1 + i % 3 answers: every window of as many epochs, from the first on, shows each of them once."""
+    others = [[Encoding((1, 2, 10 + i, 50 + 10 * i + k, 3), 3) for k in range(1 + i % 3)] for i in range(7)]
+    settings = {"batch_size": 3, "pad_id": 0, "seed": 1}
+    batches, plain = (
+        paired_batches(FORGET, RETAIN, **settings, alternatives=others),
+        paired_batches(FORGET, RETAIN, **settings),
+    )
+    shown = {place: [] for place in range(7)}
+    for epoch in range(6):
+        for pair, same in zip(batches(epoch), plain(epoch), strict=True):
+            assert pair.epoch == epoch and same.alternative is None and pair.alternative is not None
+            assert pair.places == same.places and torch.equal(pair.retain.input_ids, same.retain.input_ids)
+            assert pair.alternative.input_ids[:, 2].tolist() == [10 + place for place in pair.places]
+            for place, row in zip(pair.places, pair.alternative.input_ids.tolist(), strict=True):
+                shown[place].append(row[3] - 50 - 10 * place)
+    for place, turns in shown.items():
+        count = 1 + place % 3
+        assert all(sorted(turns[start : start + count]) == list(range(count)) for start in range(0, 6, count))
+    orders = {
+        tuple(
+            paired_batches(FORGET[:1], [], **settings | {"seed": s}, alternatives=others[2:3])(e)[0]
+            .alternative.input_ids[0, 3]
+            .item()
+            for e in range(3)
+        )
+        for s in range(20)
+    }
+    assert len(orders) > 2
+
+
 def test_log_probs_are_sums_in_the_order_given_and_the_frozen_copy_stays():
     model = scratch_llama(
         vocab_size=30, layers=1, hidden=16, heads=2, kv_heads=1, intermediate=16, tie_embeddings=True, seed=0
