@@ -247,6 +247,7 @@ def _unlearning_outcome(edit: Unlearning, task: EditTask) -> EditOutcome:
         edit, task.model, task.asked, seed=task.seed, checkpoint_folder=task.checkpoints
     )
     layers = _localised(task.reads) if edit.localised else None
+    cud = None if edit.order == "shuffled" else cud_of(tuple(task.forget), task.reads).tolist()
     delta, curve = unlearning_run(
         edit,
         task.model,
@@ -255,6 +256,7 @@ def _unlearning_outcome(edit: Unlearning, task: EditTask) -> EditOutcome:
         pad_id=task.pad_id,
         seed=task.seed,
         alternatives=task.asked.encoded(texts) if task.asked and texts else None,
+        difficulty=cud,
         layers=layers,
         checkpoint_folder=task.checkpoints,
         progress=f"unlearn by {edit.method}",

@@ -8,7 +8,7 @@ from torch import nn
 from efface.training.loop import Schedule, scored_logits
 from efface.training.lora import Lora
 from efface.training.losses import Scalar, grad_ascent_loss, satimp_loss, weighted_ascent_loss
-from efface.unlearning.objective import Dtype, RetainLoss, check_ranges, retain_loss
+from efface.unlearning.objective import Dtype, Order, RetainLoss, check_ranges, retain_loss
 from efface.unlearning.pairing import Pair, Start
 
 
@@ -27,6 +27,7 @@ class GradAscent:
     dtype: Dtype = "float32"
     lora: Lora | None = None
     localised: bool = False
+    order: Order = "shuffled"
 
     def __post_init__(self) -> None:
         check_ranges(self)
@@ -53,6 +54,7 @@ class GradDiff:
     dtype: Dtype = "float32"
     lora: Lora | None = None
     localised: bool = False
+    order: Order = "shuffled"
 
     def __post_init__(self) -> None:
         check_ranges(self)
@@ -81,6 +83,7 @@ class Wga:
     dtype: Dtype = "float32"
     lora: Lora | None = None
     localised: bool = False
+    order: Order = "shuffled"
 
     def __post_init__(self) -> None:
         check_ranges(self)
@@ -110,6 +113,7 @@ class SatImp:
     dtype: Dtype = "float32"
     lora: Lora | None = None
     localised: bool = False
+    order: Order = "shuffled"
 
     def __post_init__(self) -> None:
         check_ranges(self)

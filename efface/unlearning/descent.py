@@ -15,7 +15,7 @@ from efface.training.change import dense_change, low_rank_change
 from efface.training.checkpoint import LossPoint
 from efface.training.loop import finetune, in_layers
 from efface.unlearning.methods import AltPo, CeU, Flat, GradAscent, IdkDpo, Npo, Pdu, Rmu, Undial, Unlearning
-from efface.unlearning.pairing import Start, answer_log_probs, frozen_copy, paired_batches, without_adapters
+from efface.unlearning.pairing import Pair, Start, answer_log_probs, frozen_copy, paired_batches, without_adapters
 
 Alternatives = Sequence[Sequence[Encoding]]
 
@@ -29,14 +29,15 @@ def unlearned_delta(
     pad_id: int,
     seed: int,
     alternatives: Alternatives | None = None,
+    difficulty: Sequence[float] | None = None,
     layers: Collection[int] | None = None,
     checkpoint_folder: str | Path | None = None,
     progress: str | None = None,
 ) -> Delta:
     """The change of every trained parameter: float32 tensors, or low-rank factors with LoRA. See `unlearning_run`."""
     return unlearning_run(
-        method, model, forget, retain, pad_id=pad_id, seed=seed, alternatives=alternatives, layers=layers,
-        checkpoint_folder=checkpoint_folder, progress=progress,
+        method, model, forget, retain, pad_id=pad_id, seed=seed, alternatives=alternatives, difficulty=difficulty,
+        layers=layers, checkpoint_folder=checkpoint_folder, progress=progress,
     )[0]  # fmt: skip
 
 
@@ -49,20 +50,31 @@ def unlearning_run(
     pad_id: int,
     seed: int,
     alternatives: Alternatives | None = None,
+    difficulty: Sequence[float] | None = None,
     layers: Collection[int] | None = None,
     checkpoint_folder: str | Path | None = None,
     progress: str | None = None,
 ) -> tuple[Delta, list[LossPoint]]:
     """The weight change and the loss curve of unlearning `forget` from `model`, which is left unchanged.
 
-    `alternatives` are other answers to each forget example's question, for the methods that prefer them. With `layers`
-    only these blocks are trained. `checkpoint_folder` makes the run resume after a kill.
+    `alternatives` are other answers to each forget example's question, for the methods that prefer them; `difficulty`
+    is a number per forget example, high for hard, for those with an `order`. With `layers` only these blocks are
+    trained. `checkpoint_folder` makes the run resume after a kill.
 
-    Raises: ValueError where the forget set is empty, the retain set is empty or a forget example is without
-    alternatives and the method needs them, `localised` is asked without layers, or the loss stops being a number.
+    Raises: ValueError where the forget set is empty, the method needs a retain set, alternatives, difficulties or
+    layers that are not given, or the loss stops being a number.
     """
     _check_request(method, forget, retain, alternatives, layers)
-    train = _training_of(method, forget, retain, alternatives, pad_id, seed, checkpoint_folder, progress)
+    batches = paired_batches(
+        forget,
+        retain,
+        batch_size=method.batch_size,
+        pad_id=pad_id,
+        seed=seed,
+        alternatives=alternatives,
+        order=_order(method, forget, difficulty),
+    )
+    train = _training_of(method, forget, batches, pad_id, seed, checkpoint_folder, progress)
     if method.lora:
         modules = linear_module_names(model, layers)
         factors, curve = low_rank_change(
@@ -82,8 +94,7 @@ def unlearning_run(
 def _training_of(
     method: Unlearning,
     forget: Sequence[Encoding],
-    retain: Sequence[Encoding],
-    alternatives: Alternatives | None,
+    batches: Callable[[int], list[Pair]],
     pad_id: int,
     seed: int,
     checkpoint_folder: str | Path | None,
@@ -105,9 +116,7 @@ def _training_of(
         start = Start(seed, log_probs, frozen, multiplier)
         return finetune(
             model,
-            paired_batches(
-                forget, retain, batch_size=method.batch_size, pad_id=pad_id, seed=seed, alternatives=alternatives
-            ),
+            batches,
             lambda trained, pair: method.loss(trained, pair.to(device), start),
             epochs=method.epochs,
             learning_rate=method.learning_rate,
@@ -125,6 +134,19 @@ def _training_of(
         )
 
     return train
+
+
+def _order(method: Unlearning, forget: Sequence[Encoding], difficulty: Sequence[float] | None) -> list[int] | None:
+    """Places of the forget examples by difficulty, ties as they come; None where they are shuffled."""
+    if method.order == "shuffled":
+        return None
+    if difficulty is None or len(difficulty) != len(forget):
+        found = "none" if difficulty is None else len(difficulty)
+        raise ValueError(
+            f"{method.method}: order {method.order!r} with difficulties of {found} examples; expected one for each of "
+            f"{len(forget)}, for instance CUD"
+        )
+    return sorted(range(len(forget)), key=lambda place: difficulty[place], reverse=method.order == "hard_first")
 
 
 def _check_request(

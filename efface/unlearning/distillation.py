@@ -8,7 +8,7 @@ from torch import nn
 from efface.training.loop import Schedule, answer_logits, scored_logits
 from efface.training.lora import Lora
 from efface.training.losses import Scalar, ceu_loss, undial_loss
-from efface.unlearning.objective import Dtype, RetainLoss, check_ranges, retain_loss
+from efface.unlearning.objective import Dtype, Order, RetainLoss, check_ranges, retain_loss
 from efface.unlearning.pairing import Pair, Start
 
 
@@ -32,6 +32,7 @@ class Undial:
     dtype: Dtype = "float32"
     lora: Lora | None = None
     localised: bool = False
+    order: Order = "shuffled"
 
     def __post_init__(self) -> None:
         check_ranges(self)
@@ -60,6 +61,7 @@ class CeU:
     dtype: Dtype = "float32"
     lora: Lora | None = None
     localised: bool = False
+    order: Order = "shuffled"
 
     def __post_init__(self) -> None:
         check_ranges(self)

@@ -11,7 +11,7 @@ from torch.nn.functional import softplus
 from efface.training.loop import Schedule, answer_logits
 from efface.training.lora import Lora
 from efface.training.losses import Labels, Logits, PerExample, Scalar, scored_positions, token_log_probs
-from efface.unlearning.objective import Dtype, check_ranges, check_refusals
+from efface.unlearning.objective import Dtype, Order, check_ranges, check_refusals
 from efface.unlearning.pairing import Pair, Start
 
 Divergence = Literal[
@@ -52,6 +52,7 @@ class Flat:
     dtype: Dtype = "float32"
     lora: Lora | None = None
     localised: bool = False
+    order: Order = "shuffled"
 
     def __post_init__(self) -> None:
         check_ranges(self)

@@ -9,7 +9,8 @@ one (IdkDPO, AltPO, FLAT). Shared fields:
 - dtype: float32, or bfloat16 autocast over float32 weights;
 - retain_loss: `nll`; `kl` to the start model over all tokens; `kl_published` over all positions, padding included;
 - lora: train adapters of this shape instead of the weights;
-- localised: train nothing outside the layers that localisation selects.
+- localised: train nothing outside the layers that localisation selects;
+- order: in which an epoch meets the forget examples, at random or by a difficulty that is known beforehand.
 """
 
 from efface.unlearning.ascent import GradAscent, GradDiff, SatImp, Wga

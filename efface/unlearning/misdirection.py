@@ -12,7 +12,7 @@ from efface.tokenization import Batch
 from efface.training.loop import Schedule, answer_logits
 from efface.training.lora import Lora
 from efface.training.losses import Scalar, rmu_loss
-from efface.unlearning.objective import Dtype, check_ranges
+from efface.unlearning.objective import Dtype, Order, check_ranges
 from efface.unlearning.pairing import Pair, Start
 
 
@@ -40,6 +40,7 @@ class Rmu:
     dtype: Dtype = "float32"
     lora: Lora | None = None
     localised: bool = False
+    order: Order = "shuffled"
 
     def __post_init__(self) -> None:
         check_ranges(self)

@@ -9,6 +9,7 @@ from efface.training.losses import Scalar, kl_loss
 from efface.unlearning.pairing import Pair, Start
 
 Dtype = Literal["float32", "bfloat16"]
+Order = Literal["shuffled", "easy_first", "hard_first"]
 RetainLoss = Literal["nll", "kl", "kl_published"]
 POSITIVE = (
     "learning_rate", "epochs", "batch_size", "gradient_accumulation", "beta", "beta1", "beta2", "alternatives",

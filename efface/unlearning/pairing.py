@@ -62,18 +62,20 @@ def paired_batches(
     pad_id: int,
     seed: int,
     alternatives: Sequence[Sequence[Encoding]] | None = None,
+    order: Sequence[int] | None = None,
 ) -> Callable[[int], list[Pair]]:
     """Every forget example once per epoch, each with a retain example drawn uniformly with replacement.
 
     With `alternatives` (of each forget example at least one) it also meets one of its own, in a random order in which
-    all of them come before one comes again. Order and draws depend on seed and epoch alone. Without retain examples the
-    pairs have none.
+    all of them come before one comes again. `order` names the places of forget examples as every epoch meets them,
+    instead of at random. Order and draws depend on seed and epoch alone. Without retain examples the pairs have none.
     """
 
     def pairs_of_epoch(epoch: int) -> list[Pair]:
         generator = torch.Generator().manual_seed(epoch_seed(seed, epoch))
-        order = torch.randperm(len(forget), generator=generator).split(batch_size)
-        return [pair_of(epoch, places.tolist(), generator) for places in order]
+        shuffled = torch.randperm(len(forget), generator=generator)
+        places = shuffled if order is None else torch.tensor(order)
+        return [pair_of(epoch, part.tolist(), generator) for part in places.split(batch_size)]
 
     def pair_of(epoch: int, places: list[int], generator: torch.Generator) -> Pair:
         partners = torch.randint(len(retain), (len(places),), generator=generator).tolist() if retain else []

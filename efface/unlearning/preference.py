@@ -8,7 +8,7 @@ from torch import nn
 from efface.training.loop import Schedule, scored_logits
 from efface.training.lora import Lora
 from efface.training.losses import Scalar, dpo_loss, npo_loss, scored_counts, sequence_log_probs, simnpo_loss
-from efface.unlearning.objective import Dtype, RetainLoss, check_ranges, check_refusals, retain_loss
+from efface.unlearning.objective import Dtype, Order, RetainLoss, check_ranges, check_refusals, retain_loss
 from efface.unlearning.pairing import Pair, Start
 
 
@@ -31,6 +31,7 @@ class Npo:
     dtype: Dtype = "float32"
     lora: Lora | None = None
     localised: bool = False
+    order: Order = "shuffled"
 
     def __post_init__(self) -> None:
         check_ranges(self)
@@ -62,6 +63,7 @@ class SimNpo:
     dtype: Dtype = "float32"
     lora: Lora | None = None
     localised: bool = False
+    order: Order = "shuffled"
 
     def __post_init__(self) -> None:
         check_ranges(self)
@@ -96,6 +98,7 @@ class IdkDpo:
     dtype: Dtype = "float32"
     lora: Lora | None = None
     localised: bool = False
+    order: Order = "shuffled"
 
     def __post_init__(self) -> None:
         check_ranges(self)
@@ -134,6 +137,7 @@ class AltPo:
     dtype: Dtype = "float32"
     lora: Lora | None = None
     localised: bool = False
+    order: Order = "shuffled"
 
     def __post_init__(self) -> None:
         check_ranges(self)

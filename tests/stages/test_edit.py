@@ -144,6 +144,7 @@ def run(checkout: Path, monkeypatch, edits: dict, *, reads: str = "data/extract_
         ("qr_erase", QrErase(localised=True), "data/build_task_matrices/default"),
         ("unlearn_svd", UnlearnSvd(strength=0.5), "data/build_task_matrices/default"),
         ("grad_diff", GradDiff(epochs=1, learning_rate=1e-3), "models/target"),
+        ("grad_diff_hard_first", GradDiff(epochs=1, learning_rate=1e-3, order="hard_first"), "data/score_cud"),
         ("grad_ascent", GradAscent(epochs=1, localised=True), "data/build_task_matrices/default"),
         ("idk_dpo", IdkDpo(epochs=1), "models/target"),
         ("alt_po", AltPo(epochs=1, alternatives=2, max_new_tokens=8), "models/target"),

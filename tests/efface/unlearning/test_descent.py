@@ -186,3 +186,18 @@ def killed_in_third_epoch(model, batches_of_epoch, loss_fn, **settings):
         return batches_of_epoch(epoch)
 
     return finetune(model, batches, loss_fn, **settings)
+
+
+def test_examples_come_by_difficulty(model, monkeypatch):
+    met = []
+    monkeypatch.setattr(
+        GradDiff, "loss", lambda _self, model, pair, _start: met.append(pair.places) or answer_loss(model, pair.forget)
+    )
+    for order in ("easy_first", "hard_first"):
+        method = GradDiff(learning_rate=1e-4, epochs=1, batch_size=2, gradient_accumulation=1, order=order)
+        unlearned_delta(method, model, FORGET, RETAIN, pad_id=0, seed=0, difficulty=[0.5, 0.9, 0.1, 0.5, 0.7])
+    assert met == [(2, 0), (3, 4), (1,), (1, 4), (0, 3), (2,)]
+    with pytest.raises(
+        ValueError, match="order 'easy_first' with difficulties of none examples; expected one for each"
+    ):
+        unlearned_delta(GradDiff(order="easy_first"), model, FORGET, RETAIN, pad_id=0, seed=0)

@@ -23,6 +23,12 @@ def test_every_forget_example_comes_once_an_epoch_with_as_many_retain_examples()
         assert pair.forget.input_ids[:, 2].tolist() == [10 + place for place in pair.places]
 
 
+def test_given_order_is_kept_in_every_epoch():
+    batches = paired_batches(FORGET, RETAIN, batch_size=3, pad_id=0, seed=1, order=[6, 0, 5, 1, 4, 2, 3])
+    for epoch in (0, 3):
+        assert [place for pair in batches(epoch) for place in pair.places] == [6, 0, 5, 1, 4, 2, 3]
+
+
 def test_pairs_depend_on_seed_and_epoch_alone():
     def drawn(seed: int, epoch: int) -> list:
         pairs = paired_batches(FORGET, RETAIN, batch_size=3, pad_id=0, seed=seed)(epoch)
