@@ -5,6 +5,7 @@ source is `dvc://<md5>.dir` in the DVC cache (see efface/artifact_repository.py)
 """
 
 import fcntl
+import hashlib
 import json
 import logging
 import math
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 
 METRICS = Path("data/compare/metrics.json")
 RECEIPTS = Path("data/register_models/receipts.json")
+LINEAGE, CARD = "lineage.json", "README.md"
 FLOW_RUN = "EFFACE_FLOW_RUN"
 CODE = ("efface", "stages", "dvc.yaml")
 
@@ -88,7 +90,7 @@ def register(uri: str) -> tuple[dict[str, Receipt], int]:
     versions are new. Models that are not there yet are named on stderr and left out."""
     lock = read_lock()
     metrics = json.loads(METRICS.read_text()) if METRICS.is_file() else {}
-    client = _client(uri)
+    client = registry_client(uri)
     receipts: dict[str, Receipt] = {}
     created = 0
     with _one_at_a_time():
@@ -97,7 +99,7 @@ def register(uri: str) -> tuple[dict[str, Receipt], int]:
                 print(f"{model.model}: {model.weights} is not computed yet; run `dvc repro`", file=sys.stderr)
                 continue
             version, is_new = _ensure_version(client, model, lock)
-            _ensure_record(client, version, _numbers(metrics.get(model.model, {})), lineage_of(lock, model.weights))
+            _ensure_record(client, version, model, lock, _numbers(metrics.get(model.model, {})))
             receipts[model.model] = Receipt(model.name, int(version.version), content_key(lock, model.weights))
             created += is_new
     return receipts, created
@@ -147,24 +149,48 @@ def registered_version(name: str, version: int | None = None, *, uri: str | None
 
     Raises: ValueError where there is none, naming those there are.
     """
-    client = _client(uri or tracking_uri())
-    versions = {int(found.version): found for found in client.search_model_versions(f"name = '{name}'")}
-    if not versions:
-        known = sorted(model.name for model in client.search_registered_models())
-        raise ValueError(f"no registered model {name!r}; there are: {', '.join(known) or 'none'}")
+    versions = {int(found.version): found for found in registered_versions(name, uri=uri)}
     chosen = max(versions) if version is None else version
     if chosen not in versions:
         raise ValueError(f"{name} has no version {chosen}; there are: {sorted(versions)}")
     return versions[chosen]
 
 
+def registered_versions(name: str, *, uri: str | None = None) -> list["ModelVersion"]:
+    """Every version of a registered model, in order.
+
+    Raises: ValueError where there is none, naming the models there are.
+    """
+    client = registry_client(uri)
+    known = sorted(model.name for model in client.search_registered_models())
+    if name not in known:
+        raise ValueError(f"no registered model {name!r}; there are: {', '.join(known) or 'none'}")
+    return sorted(client.search_model_versions(f"name = '{name}'"), key=lambda found: int(found.version))
+
+
 def recorded_metrics(name: str, version: int | None = None, *, uri: str | None = None) -> dict[str, float]:
     """The metrics beside a registered version, as the comparison found them: `<quantization>.<metric>` → value."""
     found = registered_version(name, version, uri=uri)
-    return dict(_client(uri or tracking_uri()).get_run(str(found.run_id)).data.metrics)
+    return dict(registry_client(uri).get_run(str(found.run_id)).data.metrics)
 
 
-def _client(uri: str) -> "MlflowClient":
+def recorded_file(version: "ModelVersion", file: str, *, uri: str | None = None) -> str:
+    """The text of `lineage.json` or of the model card beside a registered version.
+
+    Raises: ValueError where the registry has lost it.
+    """
+    text = _logged(registry_client(uri), str(version.run_id), file)
+    if text is None:
+        raise ValueError(
+            f"{version.name} version {version.version}: its run holds no {file}; "
+            "run `python -m stages register_models` in the checkout that computed it"
+        )
+    return text
+
+
+def registry_client(uri: str | None = None) -> "MlflowClient":
+    """MLflow's client for the registry at `uri`, that of `tracking_uri` by default."""
+    uri = uri or tracking_uri()
     os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
     from mlflow import MlflowClient
 
@@ -207,26 +233,53 @@ def _ensure_version(client: "MlflowClient", model: Registrable, lock: Lock) -> t
         )
         client.create_registered_model(model.name, description=about)
     run = client.create_run(_experiment(client, model.profile), run_name=f"{model.profile} {model.model}")
-    tags = {**same, **_descriptive_tags(client, model, lock)}
-    version = client.create_model_version(model.name, source=f"dvc://{key}", run_id=run.info.run_id, tags=tags)
+    version = client.create_model_version(model.name, source=f"dvc://{key}", run_id=run.info.run_id, tags=same)
     client.set_terminated(run.info.run_id)
     return version, True
 
 
 def _ensure_record(
-    client: "MlflowClient", version: "ModelVersion", metrics: Mapping[str, float], lineage: Mapping[str, Any]
+    client: "MlflowClient", version: "ModelVersion", model: Registrable, lock: Lock, metrics: Mapping[str, float]
 ) -> None:
-    """Puts the metrics and the lineage of a version into its run, where they are not there already."""
+    """Puts metrics, lineage and card of a version into its run, where they are not there already.
+
+    Where the same weights came about or were measured anew, tags and `lineage.json` follow; what they were before is
+    kept under `earlier/`.
+    """
     from mlflow.entities import Metric
 
-    run_id = str(version.run_id)
+    from stages.model_card import model_card
+
+    run_id, lineage = str(version.run_id), lineage_of(lock, model.weights, model.model)
     have = client.get_run(run_id).data.metrics
     now = int(version.creation_timestamp)
     changed = [Metric(name, value, now, 0) for name, value in metrics.items() if have.get(name) != value]
     if changed:
         client.log_batch(run_id, metrics=changed)
-    if "lineage.json" not in {file.path for file in client.list_artifacts(run_id)}:
-        client.log_dict(run_id, dict(lineage), "lineage.json")
+    before = _logged(client, run_id, LINEAGE)
+    if before is None or json.loads(before) != lineage:
+        if before is not None:
+            _keep_earlier(client, version, json.loads(before))
+        client.log_dict(run_id, lineage, LINEAGE)
+        for name, value in _descriptive_tags(client, model, lock).items():
+            client.set_model_version_tag(version.name, version.version, name, value)
+    card = model_card(model.name, model.model, base=model.base, set=model.set, edit=model.edit)
+    if _logged(client, run_id, CARD) != card:
+        client.log_text(run_id, card, CARD)
+
+
+def _keep_earlier(client: "MlflowClient", version: "ModelVersion", lineage: Mapping[str, Any]) -> None:
+    record = {"tags": dict(version.tags), **lineage}
+    digest = hashlib.sha256(json.dumps(record, sort_keys=True).encode()).hexdigest()
+    client.log_dict(str(version.run_id), record, f"earlier/{digest[:16]}.json")
+
+
+def _logged(client: "MlflowClient", run_id: str, file: str) -> str | None:
+    """The text of a file of a run; None where it has none."""
+    if file not in {found.path for found in client.list_artifacts(run_id)}:
+        return None
+    with tempfile.TemporaryDirectory() as folder:
+        return Path(client.download_artifacts(run_id, file, folder)).read_text()
 
 
 def _descriptive_tags(client: "MlflowClient", model: Registrable, lock: Lock) -> dict[str, str]:

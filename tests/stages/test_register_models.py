@@ -83,7 +83,7 @@ def test_registers_once_and_repairs_a_lost_registry(
     checkout: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """The first registry is left aside: to receipts and DVC an empty one looks just like one that was lost."""
-    from stages.register_models import _client, main, registered_version, tracking_uri
+    from stages.register_models import main, registered_version, registry_client
 
     main()
     assert "3 new model version(s), 0 already there" in capsys.readouterr().out
@@ -101,7 +101,7 @@ def test_registers_once_and_repairs_a_lost_registry(
     assert version.tags["forget_set"] == "easy" and version.tags["method"] == "grom"
     assert len(version.tags["forget_set_key"]) == 32
     assert version.tags["dvc.stage"] == "edit@grom-easy" and len(version.tags["git.commit"]) == 40
-    client = _client(tracking_uri())
+    client = registry_client()
     assert client.get_run(version.run_id).data.metrics == {"forget.probability _mean_": 0.25}
     lineage = json.loads(Path(client.download_artifacts(version.run_id, "lineage.json")).read_text())
     assert set(lineage["stages"]) == {"edit@grom-easy", "train_target", "score_cud"}
@@ -119,12 +119,12 @@ def test_registers_once_and_repairs_a_lost_registry(
 
 def test_new_metrics_reach_an_existing_version(checkout: Path, capsys: pytest.CaptureFixture) -> None:
     from stages.register_models import METRICS as path
-    from stages.register_models import _client, main, registered_version, tracking_uri
+    from stages.register_models import main, registered_version, registry_client
 
     main()
     path.write_text(json.dumps({"npo-easy": {"model_utility": 0.75}}))
     main()
-    run = _client(tracking_uri()).get_run(registered_version("efface-toy-npo").run_id)
+    run = registry_client().get_run(registered_version("efface-toy-npo").run_id)
     path.write_text(json.dumps(METRICS))
     assert run.data.metrics == {"model_utility": 0.75}
 

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import torch
 
-from efface.evaluation.scoring import score_answers
+from efface.evaluation.scoring import next_token_log_probs, score_answers
 from efface.models import scratch_llama
 from efface.tokenization import Encoding
 
@@ -46,6 +46,46 @@ def test_neither_batch_size_nor_padding_changes_a_score(model, encodings, batch_
         np.testing.assert_allclose(one.log_probs, other.log_probs, atol=1e-5)
 
 
+def test_moments_are_those_of_the_literal_definition(model, encodings):
+    """E[log p] and E[(log p)²] − E[log p]², in float64, at each answer position."""
+    scores = score_answers(model, encodings, batch_size=4, pad_id=0, moments=True)
+    for encoding, score in zip(encodings, scores, strict=True):
+        with torch.no_grad():
+            log_probs = model(torch.tensor([encoding.input_ids])).logits[0].double().log_softmax(-1)
+        log_probs = log_probs[encoding.prompt_length - 1 : -1]
+        expectations = (log_probs.exp() * log_probs).sum(-1)
+        variances = (log_probs.exp() * log_probs.square()).sum(-1) - expectations.square()
+        np.testing.assert_allclose(score.expectations, expectations, atol=1e-5)
+        np.testing.assert_allclose(score.variances, variances, atol=1e-5)
+
+
+def test_moments_change_no_score_and_no_batch_size_changes_a_moment(model, encodings):
+    plain = score_answers(model, encodings, batch_size=4, pad_id=0)
+    assert all(score.expectations is None and score.variances is None for score in plain)
+    one, other = (score_answers(model, encodings, batch_size=size, pad_id=0, moments=True) for size in (4, 17))
+    for before, first, second in zip(plain, one, other, strict=True):
+        np.testing.assert_array_equal(before.log_probs, first.log_probs)
+        np.testing.assert_allclose(first.expectations, second.expectations, atol=1e-5)
+        np.testing.assert_allclose(first.variances, second.variances, atol=1e-5)
+
+
+@pytest.mark.parametrize("batch_size", [1, 4, 17])
+def test_candidates_for_the_next_token_score_as_answers_do(model, encodings, batch_size):
+    """The same as one answer of one token for each candidate."""
+    prompts = [encoding.input_ids for encoding in encodings]
+    candidates = [tuple(range(place, place + 1 + place % 3)) for place in range(len(prompts))]
+    found = next_token_log_probs(model, prompts, candidates, batch_size=batch_size, pad_id=0)
+    for prompt, ids, log_probs in zip(prompts, candidates, found, strict=True):
+        answers = [Encoding((*prompt, token), len(prompt)) for token in ids]
+        expected = [score.log_probs[0] for score in score_answers(model, answers, batch_size=5, pad_id=0)]
+        np.testing.assert_allclose(log_probs, expected, atol=1e-5)
+
+
+def test_prompts_without_candidates_are_named(model):
+    with pytest.raises(ValueError, match="prompt 1: the answer has no tokens"):
+        next_token_log_probs(model, [(1, 2), (3,)], [(4,), ()], batch_size=2, pad_id=0)
+
+
 def test_bfloat16_logits_are_summed_in_float32(model, encodings):
     import copy
 
@@ -77,6 +117,8 @@ def test_a_broken_model_is_named_with_the_example(model, encodings):
         broken.model.norm.weight[3] = float("nan")
     with pytest.raises(ValueError, match=r"row \d+: a log-probability is not finite"):
         score_answers(broken, encodings, batch_size=4, pad_id=0, names=[f"row {i}" for i in range(len(encodings))])
+    with pytest.raises(ValueError, match="prompt 0: a log-probability is not finite"):
+        next_token_log_probs(broken, [(1, 2)], [(3, 4)], batch_size=1, pad_id=0)
 
 
 def test_dropout_is_refused(model, encodings):

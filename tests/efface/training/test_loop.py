@@ -61,6 +61,25 @@ def test_a_run_killed_in_its_second_epoch_and_resumed_equals_an_uninterrupted_on
         assert torch.equal(value, resumed.state_dict()[name]), name
 
 
+def test_what_the_loss_remembers_is_resumed_with_the_run(tmp_path: Path):
+    """Three batches an epoch, killed in the second one's second batch: the count goes on from 3, not from 4 or 0."""
+    before, after, counts = torch.tensor(0.0), torch.tensor(0.0), []
+
+    def counting(memory: Tensor, loss):
+        def counted(model, batch):
+            memory.add_(1)
+            counts.append(float(memory))
+            return loss(model, batch) * memory
+
+        return counted
+
+    settings = {"checkpoint_folder": tmp_path, "epochs": 2}
+    with pytest.raises(KeyboardInterrupt):
+        train(tiny(), loss=counting(before, interrupted_after(4)), memory={"count": before}, **settings)
+    train(tiny(), loss=counting(after, answer_loss), memory={"count": after}, **settings)
+    assert counts == [1, 2, 3, 4, 5, 4, 5, 6]
+
+
 def test_a_finished_run_is_read_back_without_training(tmp_path: Path):
     first, again = tiny(), tiny()
     expected = train(first, checkpoint_folder=tmp_path)
