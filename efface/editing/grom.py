@@ -8,7 +8,7 @@ from torch import Tensor
 
 from efface.activations.key_statistics import KeyGram, Keys
 from efface.editing.audit import influence_norms
-from efface.editing.corruption import corruption_targets
+from efface.editing.random_direction import corruption_targets
 from efface.editing.ridge_edit import Targets, ridge_edit
 from efface.editing.strength import StrengthSearch
 from efface.editing.suppression import logit_targets, residual_targets

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from efface.activations.key_statistics import Keys
-from efface.editing.corruption import corruption_targets
+from efface.editing.random_direction import corruption_targets
 from efface.editing.grom import Grom
 
 KEYS = Keys(torch.randn(10, 24), torch.arange(10) % 5, torch.arange(10) // 3)
