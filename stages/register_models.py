@@ -192,6 +192,7 @@ def registry_client(uri: str | None = None) -> "MlflowClient":
     """MLflow's client for the registry at `uri`, that of `tracking_uri` by default."""
     uri = uri or tracking_uri()
     os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
+    os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")
     from mlflow import MlflowClient
 
     for chatty in ("alembic", "mlflow.store.db.utils"):
