@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from efface.activations.key_statistics import Keys
-from efface.editing.random_direction import corruption_targets
 from efface.editing.grom import Grom
+from efface.editing.random_direction import corruption_targets
 
 KEYS = Keys(torch.randn(10, 24), torch.arange(10) % 5, torch.arange(10) // 3)
 RETAIN, UNEMBEDDING, ALPHA = torch.randn(40, 24), torch.randn(12, 16), torch.ones(12).double()
