@@ -38,13 +38,38 @@ def read_graph(repo: str | Path = ".") -> DvcGraph:
 
     Raises: StageFailed where dvc.yaml cannot be read.
     """
-    upstream = _in_order(_read_upstream(repo))
+    upstream = read_upstream(repo)
     status = json.loads(_dvc_output(repo, "status", "--json"))
     changed: set[str] = set()
     for stage, before in upstream.items():
         if stage in status or changed.intersection(before):
             changed.add(stage)
     return DvcGraph(upstream, frozenset(changed))
+
+
+def read_upstream(repo: str | Path = ".") -> dict[str, tuple[str, ...]]:
+    """Stage → the stages it waits for, those that can start together beside each other.
+
+    Raises: StageFailed where dvc.yaml cannot be read.
+    """
+    from dvc.exceptions import DvcException
+    from dvc.repo import Repo
+
+    def address(stage) -> str:
+        path = os.path.relpath(stage.path, opened.root_dir)
+        return stage.name if path == "dvc.yaml" else f"{path}:{stage.name}"
+
+    try:
+        with Repo(str(repo)) as opened:
+            graph = opened.index.graph
+            upstream = {
+                address(stage): tuple(sorted(address(other) for other in graph.successors(stage) if _is_run(other)))
+                for stage in graph
+                if _is_run(stage)
+            }
+    except DvcException as error:
+        raise StageFailed(f"{repo}: {error}") from error
+    return _in_order(upstream)
 
 
 def reproduce(
@@ -70,26 +95,6 @@ def how_it_came(output: str) -> How:
     if UNCHANGED.search(output):
         return "unchanged"
     return "run cache" if RUN_CACHE.search(output) else "executed"
-
-
-def _read_upstream(repo: str | Path) -> dict[str, tuple[str, ...]]:
-    from dvc.exceptions import DvcException
-    from dvc.repo import Repo
-
-    def address(stage) -> str:
-        path = os.path.relpath(stage.path, opened.root_dir)
-        return stage.name if path == "dvc.yaml" else f"{path}:{stage.name}"
-
-    try:
-        with Repo(str(repo)) as opened:
-            graph = opened.index.graph
-            return {
-                address(stage): tuple(sorted(address(other) for other in graph.successors(stage) if _is_run(other)))
-                for stage in graph
-                if _is_run(stage)
-            }
-    except DvcException as error:
-        raise StageFailed(f"{repo}: {error}") from error
 
 
 def _is_run(stage) -> bool:

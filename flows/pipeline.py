@@ -14,14 +14,20 @@ from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any, cast
 
-from flows.dvc_graph import StageFailed, read_graph, reproduce
+from flows.dag_picture import as_data_url, dag_svg
+from flows.dvc_graph import StageFailed, read_graph, read_upstream, reproduce
 from flows.environment import set_environment, with_this_python
 from flows.profile_run import clone_environment, keep_results, work_clone
 
 set_environment()
 
 from prefect import flow, task  # noqa: E402  (reads its settings when it is imported)
-from prefect.artifacts import create_link_artifact, create_markdown_artifact, create_table_artifact  # noqa: E402
+from prefect.artifacts import (  # noqa: E402
+    create_image_artifact,
+    create_link_artifact,
+    create_markdown_artifact,
+    create_table_artifact,
+)
 from prefect.futures import PrefectFuture  # noqa: E402
 from prefect.runtime import flow_run  # noqa: E402
 from prefect.states import Completed, Failed, State  # noqa: E402
@@ -29,7 +35,8 @@ from prefect.task_runners import TaskRunner, ThreadPoolTaskRunner  # noqa: E402
 
 CONCURRENT = "EFFACE_CONCURRENT_STAGES"
 FLOW_RUN = "EFFACE_FLOW_RUN"
-REPORT = Path("data/report/index.html")
+METRICS, REPORT = Path("data/compare/metrics.parquet"), Path("data/report/index.html")
+AFTER_STAGES = {"register_models": ["stages", "register_models"], "promotion": ["flows.promotion"]}
 AT_ONCE = cast(TaskRunner[PrefectFuture[Any]], ThreadPoolTaskRunner(max_workers=int(os.environ.get(CONCURRENT, "1"))))
 
 
@@ -42,10 +49,10 @@ def run_stage(repo: str, stage: str, is_changed: bool, environment: dict[str, st
     return Completed(message=message) if how == "executed" else Completed(name="Cached", message=message)
 
 
-@task(task_run_name="register_models", retries=2, retry_delay_seconds=5)
-def register_models(repo: str, environment: dict[str, str]) -> State:
-    """Brings MLflow's registry in step with what DVC has computed; a failure leaves all of that as it is."""
-    return Completed(message=_stage_output(repo, "register_models", environment))
+@task(task_run_name="{step}", retries=2, retry_delay_seconds=5)
+def after_stages(repo: str, step: str, environment: dict[str, str]) -> State:
+    """A step outside dvc.yaml: brings MLflow's registry in step, or judges by the promotion gate what came into it."""
+    return Completed(message=_output(repo, AFTER_STAGES[step], environment))
 
 
 @flow(name="efface", task_runner=AT_ONCE)
@@ -58,55 +65,78 @@ def pipeline(repo: str = ".", profile: str | None = None, force: bool = False, r
     root = Path(repo).resolve()
     folder = work_clone(root, profile) if profile else root
     environment = {**(clone_environment(root) if profile else {}), FLOW_RUN: str(flow_run.id)}
-    with _server_of(folder) as address:
-        tasks = _submit(folder, {**environment, **address}, force=force)
-        for future in tasks.values():
-            future.wait()
-    if registration and _has_stage(folder, "register_models"):
-        tasks["register_models"] = register_models.submit(
-            str(folder), environment, wait_for=list(tasks.values()), return_state=False
-        )
-        tasks["register_models"].wait()
-    states = {stage: future.state for stage, future in tasks.items()}
-    _publish(folder, states)
-    failed = [stage for stage, state in states.items() if not state.is_completed()]
-    if failed:
-        return Failed(message=f"not completed: {', '.join(failed)}")
-    if profile:
+    states = reproduce_stages(folder, environment, force=force)
+    if registration and not not_completed(states):
+        states |= register(folder, environment)
+    publish(folder, states, report=folder / REPORT)
+    if profile and not not_completed(states):
         keep_results(root, profile)
+    return outcome(states)
+
+
+def reproduce_stages(folder: Path, environment: dict[str, str], *, force: bool = False) -> dict[str, State]:
+    """Runs every stage as a task that waits for those upstream of it; stage → how its task ended."""
+    graph = read_graph(folder)
+    futures: dict[str, PrefectFuture[State]] = {}
+    with _server_of(folder) as address:
+        for stage, upstream in graph.upstream.items():
+            futures[stage] = run_stage.submit(
+                str(folder),
+                stage,
+                stage in graph.changed,
+                {**environment, **address},
+                force=force,
+                wait_for=[futures[before] for before in upstream],
+                return_state=False,
+            )
+        for future in futures.values():
+            future.wait()
+    return {stage: future.state for stage, future in futures.items()}
+
+
+def register(folder: Path, environment: dict[str, str]) -> dict[str, State]:
+    """Registers the models of a checkout and judges them; a failure leaves all that was computed as it is."""
+    states: dict[str, State] = {}
+    needed = {"register_models": "stages/register_models.py", "promotion": "promotion.yaml"}
+    for step, file in needed.items():
+        if (folder / file).is_file() and not not_completed(states):
+            future = after_stages.submit(str(folder), step, environment, return_state=False)
+            future.wait()
+            states[step] = future.state
+    return states
+
+
+def not_completed(states: Mapping[str, State]) -> list[str]:
+    return [stage for stage, state in states.items() if not state.is_completed()]
+
+
+def outcome(states: Mapping[str, State]) -> State:
+    """How a flow ends whose tasks ended so."""
+    if failed := not_completed(states):
+        return Failed(message=f"not completed: {', '.join(failed)}")
     return Completed(message=f"{len(states)} tasks completed")
 
 
-def _submit(folder: Path, environment: dict[str, str], *, force: bool) -> dict[str, PrefectFuture[State]]:
-    """Every stage as a task that waits for those upstream of it."""
-    graph = read_graph(folder)
-    futures: dict[str, PrefectFuture[State]] = {}
-    for stage, upstream in graph.upstream.items():
-        futures[stage] = run_stage.submit(
-            str(folder),
-            stage,
-            stage in graph.changed,
-            environment,
-            force=force,
-            wait_for=[futures[before] for before in upstream],
-            return_state=False,
-        )
-    return futures
-
-
-def _publish(folder: Path, states: Mapping[str, State]) -> None:
-    """Shows the states as a table, and puts them, the results and the report into Prefect's artifacts."""
+def publish(folder: Path, states: Mapping[str, State], *, report: Path) -> None:
+    """Prints the states and the results, and shows them, the report and a picture of the DAG as Prefect's artifacts."""
     rows = [
         {"stage": stage, "state": state.name, "what": _first_line(state.message)} for stage, state in states.items()
     ]
     print(_aligned(rows))
     create_table_artifact(key="stages", table=rows, description="One line per stage of dvc.yaml")
-    if _has_stage(folder, "results_table") and all(state.is_completed() for state in states.values()):
-        results = _stage_output(folder, "results_table", {})
+    names = {stage: str(state.name) for stage, state in states.items()}
+    picture = as_data_url(dag_svg(read_upstream(folder), names))
+    create_image_artifact(key="dag", image_url=picture, description="Stages by how their tasks ended")
+    if (folder / METRICS).is_file() and not not_completed(states):
+        results = _output(folder, ["stages", "results_table"], {})
         print(results)
         create_markdown_artifact(key="results", markdown=f"```\n{results}\n```", description="Results table")
-    if (folder / REPORT).is_file():
-        create_link_artifact(key="report", link=(folder / REPORT).as_uri(), link_text=str(REPORT))
+    if "promotion" in states:
+        verdicts = str(states["promotion"].message)
+        print(verdicts)
+        create_markdown_artifact(key="promotion", markdown=f"```\n{verdicts}\n```", description="Verdicts of the gate")
+    if report.is_file():
+        create_link_artifact(key="report", link=report.as_uri(), link_text=report.name)
 
 
 def _server_of(folder: Path) -> AbstractContextManager[dict[str, str]]:
@@ -118,21 +148,15 @@ def _server_of(folder: Path) -> AbstractContextManager[dict[str, str]]:
     return stage_server(folder)
 
 
-def _has_stage(folder: Path, stage: str) -> bool:
-    return (folder / "stages" / f"{stage}.py").is_file()
-
-
-def _stage_output(folder: Path | str, stage: str, environment: Mapping[str, str]) -> str:
-    """What a stage outside dvc.yaml prints.
+def _output(folder: Path | str, module: list[str], environment: Mapping[str, str]) -> str:
+    """What a Python module of the checkout prints.
 
     Raises: StageFailed with its message where it fails.
     """
-    command = [sys.executable, "-m", "stages", stage]
-    done = subprocess.run(
-        command, cwd=folder, env={**with_this_python(), **environment}, capture_output=True, text=True
-    )
+    environment = {**with_this_python(), **environment}
+    done = subprocess.run([sys.executable, "-m", *module], cwd=folder, env=environment, capture_output=True, text=True)
     if done.returncode:
-        raise StageFailed(f"{stage}: {done.stderr[-2000:].strip()}")
+        raise StageFailed(f"{' '.join(module)}: {done.stderr[-2000:].strip()}")
     return done.stdout.strip()
 
 

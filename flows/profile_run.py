@@ -38,21 +38,35 @@ def work_clone(root: str | Path, name: str) -> Path:
     Raises: ProfileError where the profile does not exist or the code differs from the commit.
     """
     root = Path(root).resolve()
-    folder = profile_folder(root, name)
+    profile_folder(root, name)
     _check_committed(root)
     clone = clone_folder(root, name)
     if not (clone / ".git").is_dir():
         clone.parent.mkdir(parents=True, exist_ok=True)
-        _output(root, "git", "clone", "--quiet", str(root), str(clone))
-    _output(clone, "git", "fetch", "--quiet", "origin", "HEAD")
-    _output(clone, "git", "checkout", "--quiet", "--force", "--detach", "FETCH_HEAD")
-    _output(clone, "dvc", "cache", "dir", "--local", _output(root, "dvc", "cache", "dir").strip())
-    _output(clone, "dvc", "config", "--local", "cache.type", "hardlink,symlink")
+        command_output(root, "git", "clone", "--quiet", str(root), str(clone))
+    command_output(clone, "git", "fetch", "--quiet", "origin", "HEAD")
+    command_output(clone, "git", "checkout", "--quiet", "--force", "--detach", "FETCH_HEAD")
+    share_cache(root, clone)
+    put_profile(root, name, clone)
+    return clone
+
+
+def share_cache(root: Path, clone: Path) -> None:
+    """Lets a clone keep its outputs in the DVC cache of `root`, as links."""
+    command_output(clone, "dvc", "cache", "dir", "--local", command_output(root, "dvc", "cache", "dir").strip())
+    command_output(clone, "dvc", "config", "--local", "cache.type", "hardlink,symlink")
+
+
+def put_profile(root: Path, name: str, clone: Path) -> None:
+    """Gives a clone the parameters and the lock of a profile of `root`.
+
+    Raises: ProfileError where there is no such profile.
+    """
+    folder = profile_folder(root, name)
     for file in PUT:
         (clone / file).unlink(missing_ok=True)
         if (folder / file).is_file():
             shutil.copyfile(folder / file, clone / file)
-    return clone
 
 
 def keep_results(root: str | Path, name: str) -> list[Path]:
@@ -93,7 +107,7 @@ def _check_committed(root: Path) -> None:
 
     Raises: ProfileError listing the tracked files that differ from HEAD, apart from those a profile replaces or writes.
     """
-    status = _output(root, "git", "status", "--porcelain", "--untracked-files=no")
+    status = command_output(root, "git", "status", "--porcelain", "--untracked-files=no")
     changed = [line[3:] for line in status.splitlines() if not line[3:].startswith(NO_INPUT)]
     if changed:
         raise ProfileError(
@@ -102,7 +116,11 @@ def _check_committed(root: Path) -> None:
         )
 
 
-def _output(folder: Path, *command: str) -> str:
+def command_output(folder: Path, *command: str) -> str:
+    """What a command prints in a folder.
+
+    Raises: ProfileError with the end of its message where it fails.
+    """
     done = subprocess.run(command, cwd=folder, env=with_this_python(), capture_output=True, text=True)
     if done.returncode:
         raise ProfileError(f"{' '.join(command)} in {folder} ended with {done.returncode}: {done.stderr.strip()}")

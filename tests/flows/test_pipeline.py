@@ -87,4 +87,4 @@ def test_states_follow_what_dvc_did(checkout: Path, capfd: pytest.CaptureFixture
         names = {task.state_name for task in client.read_task_runs() if task.name == "first"}
         artifacts = {artifact.key for artifact in client.read_artifacts()}
     assert names == {"Completed", "Cached", "Failed"}
-    assert artifacts == {"stages"}
+    assert artifacts == {"stages", "dag"}
