@@ -51,8 +51,11 @@ Look = tuple[str, str]
 
 
 def edit_looks(edits: Sequence[str]) -> dict[str, Look]:
-    """Colour and marker of the two references and of every edit, the same in all pictures."""
-    own = {edit: (COLOURS[i % len(COLOURS)], MARKERS[i % len(MARKERS)]) for i, edit in enumerate(edits)}
+    """Colour and marker of the two references and of every edit, the same in all pictures; no two edits share both."""
+    own = {
+        edit: (COLOURS[i % len(COLOURS)], MARKERS[(i + i // len(COLOURS)) % len(MARKERS)])
+        for i, edit in enumerate(edits)
+    }
     return {**REFERENCES, **own}
 
 

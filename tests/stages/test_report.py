@@ -20,6 +20,7 @@ from stages import analyse_difficulty, check_claims, report
 from stages.params import Compare, ModelItem
 from stages.report_page.inputs import MEASURED
 from stages.report_page.sections import best_final
+from stages.report_page.style import edit_looks
 from stages.tables.agreement import AGREEMENT
 from stages.tables.circuits import CIRCUITS
 from stages.tables.contrasts import CONTRASTS
@@ -401,6 +402,11 @@ def test_best_edit_and_what_sets_it_apart_are_said(grom, said):
         ]
     )
     assert best_final(SimpleNamespace(outcomes=outcomes, first_set="default", edits=["grom", "npo"])) == said
+
+
+def test_no_two_edits_look_the_same():
+    looks = edit_looks([f"edit_{number}" for number in range(40)])
+    assert len(set(looks.values())) == 42
 
 
 def test_a_missing_table_is_named(checkout):
