@@ -269,7 +269,7 @@ UNCHECKED = (
         "two orders of magnitude faster than gradient methods",
         "1.4–180 times",
         "benchmarks/editors.py, docs/benchmarks.md",
-        "holds",
+        UNDECIDED,
     ),
     ("GROM", "best on MUSE and WMDP", "56–76 and 0.63", "needs the published 7B and 8B targets and a GPU", ABSENT),
     ("GROM", "beats ROME, MEMIT and AlphaEdit on zsRE", "", "benchmarks/facts.py, docs/results-smollm2.md", UNDECIDED),
