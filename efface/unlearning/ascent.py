@@ -5,29 +5,17 @@ from typing import Literal
 
 from torch import nn
 
-from efface.training.loop import Schedule, scored_logits
-from efface.training.lora import Lora
+from efface.training.loop import scored_logits
 from efface.training.losses import Scalar, grad_ascent_loss, satimp_loss, weighted_ascent_loss
-from efface.unlearning.objective import Dtype, Order, RetainLoss, check_ranges, retain_loss
+from efface.unlearning.objective import Descent, RetainLoss, check_ranges, retain_loss
 from efface.unlearning.pairing import Pair, Start
 
 
 @dataclass(frozen=True)
-class GradAscent:
+class GradAscent(Descent):
     """Gradient ascent on the forget set: −NLL, no retain loss."""
 
     method: Literal["grad_ascent"] = "grad_ascent"
-    learning_rate: float = 1e-5
-    epochs: int = 10
-    batch_size: int = 8
-    gradient_accumulation: int = 4
-    weight_decay: float = 0.01
-    warmup_epochs: float = 1.0
-    schedule: Schedule = "linear"
-    dtype: Dtype = "float32"
-    lora: Lora | None = None
-    localised: bool = False
-    order: Order = "shuffled"
 
     def __post_init__(self) -> None:
         check_ranges(self)
@@ -37,24 +25,13 @@ class GradAscent:
 
 
 @dataclass(frozen=True)
-class GradDiff:
+class GradDiff(Descent):
     """Gradient difference: γ (−NLL(forget)) + α retain loss."""
 
     method: Literal["grad_diff"] = "grad_diff"
     gamma: float = 1.0
     alpha: float = 1.0
     retain_loss: RetainLoss = "nll"
-    learning_rate: float = 1e-5
-    epochs: int = 10
-    batch_size: int = 8
-    gradient_accumulation: int = 4
-    weight_decay: float = 0.01
-    warmup_epochs: float = 1.0
-    schedule: Schedule = "linear"
-    dtype: Dtype = "float32"
-    lora: Lora | None = None
-    localised: bool = False
-    order: Order = "shuffled"
 
     def __post_init__(self) -> None:
         check_ranges(self)
@@ -65,7 +42,7 @@ class GradDiff:
 
 
 @dataclass(frozen=True)
-class Wga:
+class Wga(Descent):
     """Weighted gradient ascent, arXiv:2502.19301; see `weighted_ascent_loss`."""
 
     method: Literal["wga"] = "wga"
@@ -73,17 +50,7 @@ class Wga:
     gamma: float = 1.0
     alpha: float = 1.0
     retain_loss: RetainLoss = "nll"
-    learning_rate: float = 1e-5
     epochs: int = 5
-    batch_size: int = 8
-    gradient_accumulation: int = 4
-    weight_decay: float = 0.01
-    warmup_epochs: float = 1.0
-    schedule: Schedule = "linear"
-    dtype: Dtype = "float32"
-    lora: Lora | None = None
-    localised: bool = False
-    order: Order = "shuffled"
 
     def __post_init__(self) -> None:
         check_ranges(self)
@@ -94,7 +61,7 @@ class Wga:
 
 
 @dataclass(frozen=True)
-class SatImp:
+class SatImp(Descent):
     """Ascent weighted by saturation and importance, arXiv:2505.11953; see `satimp_loss`."""
 
     method: Literal["sat_imp"] = "sat_imp"
@@ -103,17 +70,7 @@ class SatImp:
     gamma: float = 0.1
     alpha: float = 1.0
     retain_loss: RetainLoss = "nll"
-    learning_rate: float = 1e-5
     epochs: int = 5
-    batch_size: int = 8
-    gradient_accumulation: int = 4
-    weight_decay: float = 0.01
-    warmup_epochs: float = 1.0
-    schedule: Schedule = "linear"
-    dtype: Dtype = "float32"
-    lora: Lora | None = None
-    localised: bool = False
-    order: Order = "shuffled"
 
     def __post_init__(self) -> None:
         check_ranges(self)

@@ -5,15 +5,14 @@ from typing import Literal
 
 from torch import nn
 
-from efface.training.loop import Schedule, answer_logits, scored_logits
-from efface.training.lora import Lora
+from efface.training.loop import answer_logits, scored_logits
 from efface.training.losses import Scalar, ceu_loss, undial_loss
-from efface.unlearning.objective import Dtype, Order, RetainLoss, check_ranges, retain_loss
+from efface.unlearning.objective import Descent, RetainLoss, check_ranges, retain_loss
 from efface.unlearning.pairing import Pair, Start
 
 
 @dataclass(frozen=True)
-class Undial:
+class Undial(Descent):
     """Self-distillation with the answer's logit lowered by β, arXiv:2402.10052; see `undial_loss`."""
 
     method: Literal["undial"] = "undial"
@@ -23,16 +22,6 @@ class Undial:
     alpha: float = 0.0
     retain_loss: RetainLoss = "nll"
     learning_rate: float = 1e-4
-    epochs: int = 10
-    batch_size: int = 8
-    gradient_accumulation: int = 4
-    weight_decay: float = 0.01
-    warmup_epochs: float = 1.0
-    schedule: Schedule = "linear"
-    dtype: Dtype = "float32"
-    lora: Lora | None = None
-    localised: bool = False
-    order: Order = "shuffled"
 
     def __post_init__(self) -> None:
         check_ranges(self)
@@ -46,22 +35,11 @@ class Undial:
 
 
 @dataclass(frozen=True)
-class CeU:
+class CeU(Descent):
     """Cross-entropy unlearning, arXiv:2503.01224; see `ceu_loss`. Skips `skip` answer tokens; no retain loss."""
 
     method: Literal["ce_u"] = "ce_u"
     skip: int = 1
-    learning_rate: float = 1e-5
-    epochs: int = 10
-    batch_size: int = 8
-    gradient_accumulation: int = 4
-    weight_decay: float = 0.01
-    warmup_epochs: float = 1.0
-    schedule: Schedule = "linear"
-    dtype: Dtype = "float32"
-    lora: Lora | None = None
-    localised: bool = False
-    order: Order = "shuffled"
 
     def __post_init__(self) -> None:
         check_ranges(self)

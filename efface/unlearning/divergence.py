@@ -8,10 +8,9 @@ from typing import Literal
 from torch import Tensor, nn
 from torch.nn.functional import softplus
 
-from efface.training.loop import Schedule, answer_logits
-from efface.training.lora import Lora
+from efface.training.loop import answer_logits
 from efface.training.losses import Labels, Logits, PerExample, Scalar, scored_positions, token_log_probs
-from efface.unlearning.objective import Dtype, Order, check_ranges, check_refusals
+from efface.unlearning.objective import Descent, check_ranges, check_refusals
 from efface.unlearning.pairing import Pair, Start
 
 Divergence = Literal[
@@ -31,7 +30,7 @@ VARIATIONAL: dict[Divergence, tuple[Callable[[Tensor], Tensor], Callable[[Tensor
 
 
 @dataclass(frozen=True)
-class Flat:
+class Flat(Descent):
     """Forget-data-only loss adjustment, arXiv:2410.11143; see `flat_loss`. No retain set.
 
     The other answers are lines of `refusals`, or of our own list without it. With `published_mean` probabilities are
@@ -42,17 +41,7 @@ class Flat:
     divergence: Divergence = "total_variation"
     published_mean: bool = False
     refusals: tuple[str, ...] | None = None
-    learning_rate: float = 1e-5
     epochs: int = 5
-    batch_size: int = 8
-    gradient_accumulation: int = 4
-    weight_decay: float = 0.01
-    warmup_epochs: float = 1.0
-    schedule: Schedule = "linear"
-    dtype: Dtype = "float32"
-    lora: Lora | None = None
-    localised: bool = False
-    order: Order = "shuffled"
 
     def __post_init__(self) -> None:
         check_ranges(self)

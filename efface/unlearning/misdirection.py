@@ -9,15 +9,14 @@ from torch import Tensor, nn
 
 from efface.models import anatomy, check_layers
 from efface.tokenization import Batch
-from efface.training.loop import Schedule, answer_logits
-from efface.training.lora import Lora
+from efface.training.loop import answer_logits
 from efface.training.losses import Scalar, rmu_loss
-from efface.unlearning.objective import Dtype, Order, check_ranges
+from efface.unlearning.objective import Descent, check_ranges
 from efface.unlearning.pairing import Pair, Start
 
 
 @dataclass(frozen=True)
-class Rmu:
+class Rmu(Descent):
     """Representation misdirection, arXiv:2403.03218: activations after block `layer` pushed to steering · u / ‖u‖.
 
     u is uniform on [0, 1)^d, drawn once from the seed; retain activations are held to the start model's by the same
@@ -30,17 +29,6 @@ class Rmu:
     published_broadcast: bool = False
     gamma: float = 1.0
     alpha: float = 1.0
-    learning_rate: float = 1e-5
-    epochs: int = 10
-    batch_size: int = 8
-    gradient_accumulation: int = 4
-    weight_decay: float = 0.01
-    warmup_epochs: float = 1.0
-    schedule: Schedule = "linear"
-    dtype: Dtype = "float32"
-    lora: Lora | None = None
-    localised: bool = False
-    order: Order = "shuffled"
 
     def __post_init__(self) -> None:
         check_ranges(self)

@@ -1,10 +1,12 @@
-"""What the methods share: the retain side of their loss, and the ranges of their numbers."""
+"""What the methods share: how they train, the retain side of their loss, and the ranges of their numbers."""
 
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from torch import nn
 
-from efface.training.loop import answer_logits, answer_loss
+from efface.training.loop import Schedule, answer_logits, answer_loss
+from efface.training.lora import Lora
 from efface.training.losses import Scalar, kl_loss
 from efface.unlearning.pairing import Pair, Start
 
@@ -18,6 +20,23 @@ POSITIVE = (
 NOT_NEGATIVE = (
     "weight_decay", "warmup_epochs", "alpha", "gamma", "skip", "layer", "epsilon", "dual_step", "dual_warmup_epochs",
 )  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True)
+class Descent:
+    """Fields of every method, and nothing but fields; what they mean is said in `methods.py`."""
+
+    learning_rate: float = 1e-5
+    epochs: int = 10
+    batch_size: int = 8
+    gradient_accumulation: int = 4
+    weight_decay: float = 0.01
+    warmup_epochs: float = 1.0
+    schedule: Schedule = "linear"
+    dtype: Dtype = "float32"
+    lora: Lora | None = None
+    localised: bool = False
+    order: Order = "shuffled"
 
 
 def retain_loss(kind: RetainLoss, model: nn.Module, pair: Pair, start: Start) -> Scalar:

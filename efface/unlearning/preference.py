@@ -5,15 +5,14 @@ from typing import Literal
 
 from torch import nn
 
-from efface.training.loop import Schedule, scored_logits
-from efface.training.lora import Lora
+from efface.training.loop import scored_logits
 from efface.training.losses import Scalar, dpo_loss, npo_loss, scored_counts, sequence_log_probs, simnpo_loss
-from efface.unlearning.objective import Dtype, Order, RetainLoss, check_ranges, check_refusals, retain_loss
+from efface.unlearning.objective import Descent, RetainLoss, check_ranges, check_refusals, retain_loss
 from efface.unlearning.pairing import Pair, Start
 
 
 @dataclass(frozen=True)
-class Npo:
+class Npo(Descent):
     """Negative preference optimisation, arXiv:2404.05868; see `npo_loss`. β is the inverse temperature."""
 
     method: Literal["npo"] = "npo"
@@ -21,17 +20,6 @@ class Npo:
     gamma: float = 1.0
     alpha: float = 1.0
     retain_loss: RetainLoss = "nll"
-    learning_rate: float = 1e-5
-    epochs: int = 10
-    batch_size: int = 8
-    gradient_accumulation: int = 4
-    weight_decay: float = 0.01
-    warmup_epochs: float = 1.0
-    schedule: Schedule = "linear"
-    dtype: Dtype = "float32"
-    lora: Lora | None = None
-    localised: bool = False
-    order: Order = "shuffled"
 
     def __post_init__(self) -> None:
         check_ranges(self)
@@ -44,7 +32,7 @@ class Npo:
 
 
 @dataclass(frozen=True)
-class SimNpo:
+class SimNpo(Descent):
     """Length-normalised NPO, no reference, arXiv:2410.07163; see `simnpo_loss`. δ is a margin in nats per token."""
 
     method: Literal["sim_npo"] = "sim_npo"
@@ -53,17 +41,6 @@ class SimNpo:
     gamma: float = 0.125
     alpha: float = 1.0
     retain_loss: RetainLoss = "nll"
-    learning_rate: float = 1e-5
-    epochs: int = 10
-    batch_size: int = 8
-    gradient_accumulation: int = 4
-    weight_decay: float = 0.01
-    warmup_epochs: float = 1.0
-    schedule: Schedule = "linear"
-    dtype: Dtype = "float32"
-    lora: Lora | None = None
-    localised: bool = False
-    order: Order = "shuffled"
 
     def __post_init__(self) -> None:
         check_ranges(self)
@@ -75,7 +52,7 @@ class SimNpo:
 
 
 @dataclass(frozen=True)
-class IdkDpo:
+class IdkDpo(Descent):
     """Preference for a refusal: DPO (arXiv:2305.18290) as a baseline of arXiv:2404.05868 has it; see `dpo_loss`.
 
     β is the inverse temperature. The other answers are lines of `refusals`, or of our own list without it. Departs from
@@ -88,17 +65,6 @@ class IdkDpo:
     gamma: float = 1.0
     alpha: float = 1.0
     retain_loss: RetainLoss = "nll"
-    learning_rate: float = 1e-5
-    epochs: int = 10
-    batch_size: int = 8
-    gradient_accumulation: int = 4
-    weight_decay: float = 0.01
-    warmup_epochs: float = 1.0
-    schedule: Schedule = "linear"
-    dtype: Dtype = "float32"
-    lora: Lora | None = None
-    localised: bool = False
-    order: Order = "shuffled"
 
     def __post_init__(self) -> None:
         check_ranges(self)
@@ -109,7 +75,7 @@ class IdkDpo:
 
 
 @dataclass(frozen=True)
-class AltPo:
+class AltPo(Descent):
     """Preference for answers that the start model makes up, arXiv:2409.13474; see `dpo_loss`.
 
     Before training it is asked `alternatives` times per question, at `temperature`, to follow `instruction`; an answer
@@ -127,17 +93,7 @@ class AltPo:
     gamma: float = 1.0
     alpha: float = 1.0
     retain_loss: RetainLoss = "nll"
-    learning_rate: float = 1e-5
-    epochs: int = 10
-    batch_size: int = 8
-    gradient_accumulation: int = 4
-    weight_decay: float = 0.01
     warmup_epochs: float = 5.0
-    schedule: Schedule = "linear"
-    dtype: Dtype = "float32"
-    lora: Lora | None = None
-    localised: bool = False
-    order: Order = "shuffled"
 
     def __post_init__(self) -> None:
         check_ranges(self)

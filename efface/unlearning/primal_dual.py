@@ -5,15 +5,14 @@ from typing import Literal
 
 from torch import nn
 
-from efface.training.loop import Schedule, answer_logits
-from efface.training.lora import Lora
+from efface.training.loop import answer_logits
 from efface.training.losses import Scalar, pdu_loss
-from efface.unlearning.objective import Dtype, Order, RetainLoss, check_ranges, retain_loss
+from efface.unlearning.objective import Descent, RetainLoss, check_ranges, retain_loss
 from efface.unlearning.pairing import Pair, Start
 
 
 @dataclass(frozen=True)
-class Pdu:
+class Pdu(Descent):
     """Primal–dual unlearning, arXiv:2506.05314: γ forget loss + λ (retain loss − ε); see `pdu_loss`.
 
     λ begins at `alpha`. From epoch `dual_warmup_epochs` on (counted from 0) every batch moves it, after its loss is
@@ -30,17 +29,6 @@ class Pdu:
     gamma: float = 1.0
     alpha: float = 100.0
     retain_loss: RetainLoss = "nll"
-    learning_rate: float = 1e-5
-    epochs: int = 10
-    batch_size: int = 8
-    gradient_accumulation: int = 4
-    weight_decay: float = 0.01
-    warmup_epochs: float = 1.0
-    schedule: Schedule = "linear"
-    dtype: Dtype = "float32"
-    lora: Lora | None = None
-    localised: bool = False
-    order: Order = "shuffled"
 
     def __post_init__(self) -> None:
         check_ranges(self)
