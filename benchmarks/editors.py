@@ -23,7 +23,8 @@ from efface.models import anatomy, load_model, load_tokenizer
 from efface.tokenization import Encoding, encode, length_sorted_batches, padding_id
 from efface.unlearning.descent import unlearning_run
 from efface.unlearning.methods import Npo, SimNpo
-from stages.editors import EditTask, edit_outcome
+from stages.edit_task import EditTask
+from stages.editors import edit_outcome
 
 BATCH = 16
 AUTHOR = 20

@@ -17,7 +17,7 @@ import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from efface.activations.key_statistics import KeyGram
-from efface.corpora.facts import Fact, asked, completion, read_zsre
+from efface.corpora.facts import Fact, asked, read_zsre
 from efface.editing.alpha_edit import AlphaEdit
 from efface.editing.band import sequential_edits
 from efface.editing.delta import Delta, apply_delta
@@ -30,7 +30,7 @@ from efface.editing.zero_unlearn import ZeroUnlearn
 from efface.evaluation.fact_recall import Recall, answered_facts, fact_recall
 from efface.evaluation.scoring import score_answers
 from efface.models import anatomy, load_model, load_tokenizer
-from efface.tokenization import Encoding, padding_id
+from efface.tokenization import Encoding, completion, padding_id
 
 FORM = "Q: Where is Oslo?\\nA: Norway\\nQ: Who wrote Faust?\\nA: Goethe\\nQ: {}\\nA:"
 BATCH = 16

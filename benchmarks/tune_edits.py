@@ -20,13 +20,13 @@ import yaml
 from pydantic import TypeAdapter
 
 from efface.editing.delta import apply_delta
-from efface.evaluation.probability import answer_probability
-from efface.evaluation.scoring import score_answers
+from efface.evaluation.mean_probability import mean_answer_probability
 from efface.models import load_model, load_tokenizer
 from efface.tokenization import padding_id
 from stages.build_task_matrices import retain_sample, write
 from stages.edit import asked, sides
-from stages.editors import Editor, EditTask, edit_outcome
+from stages.edit_task import EditTask
+from stages.editors import Editor, edit_outcome
 from stages.encoded_rows import TOKENIZER_FOLDER, encoded_rows
 from stages.params import Params, load_params
 from stages.training import training_rows
@@ -55,7 +55,7 @@ def main() -> None:
         build_task_matrices(params, model, tokenizer, forget, retain)
     questions = asked(forget, tokenizer, params.tokenization)
     shown = {"forget": list(encoded["forget"].values()), "retain": list(encoded["retain"].values())[:SHOWN]}
-    before = {side: mean_probability(model, part, pad_id) for side, part in shown.items()}
+    before = {side: mean_answer_probability(model, part, batch_size=32, pad_id=pad_id) for side, part in shown.items()}
 
     found = []
     for name, fields, choice in candidates:
@@ -63,7 +63,7 @@ def main() -> None:
         task = EditTask(model, **encoded, reads=reads, seed=params.seed, pad_id=pad_id, asked=questions)
         edited = copy.deepcopy(model)
         apply_delta(edited, edit_outcome(TypeAdapter(Editor).validate_python(fields), task).delta)
-        p = {side: mean_probability(edited, part, pad_id) for side, part in shown.items()}
+        p = {side: mean_answer_probability(edited, part, batch_size=32, pad_id=pad_id) for side, part in shown.items()}
         score = (1 - p["forget"] + min(1.0, p["retain"] / before["retain"])) / 2
         found.append(
             {"edit": name, "tried": json.dumps(choice)} | {k: f"{v:.4f}" for k, v in (p | {"score": score}).items()}
@@ -109,11 +109,6 @@ def build_task_matrices(params: Params, model, tokenizer, forget: pl.DataFrame, 
         for name, part in parts.items()
     }
     write(matrices, SCRATCH)
-
-
-def mean_probability(model, encodings, pad_id: int) -> float:
-    scores = score_answers(model, encodings, batch_size=32, pad_id=pad_id)
-    return sum(answer_probability(score.nll) for score in scores) / len(scores)
 
 
 if __name__ == "__main__":

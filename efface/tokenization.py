@@ -72,6 +72,17 @@ def encode(
     return Encoding((*prompt, *answer_ids), len(prompt))
 
 
+def completion(tokenizer: PreTrainedTokenizerBase, prompt: str, answer: str) -> Encoding:
+    """The prompt as it stands, with BOS where the tokenizer writes one, then " {answer}"; no end token.
+
+    Raises: ValueError where the answer has no tokens.
+    """
+    prompt_ids = tuple(tokenizer(prompt)["input_ids"])
+    return Encoding(
+        (*prompt_ids, *encode(tokenizer, prompt, answer, template="plain").answer_ids[:-1]), len(prompt_ids)
+    )
+
+
 def encode_prompt(tokenizer: PreTrainedTokenizerBase, question: str, *, template: Template) -> tuple[int, ...]:
     """Ids of everything before the answer, with exactly one BOS where the tokenizer has one.
 

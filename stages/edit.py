@@ -15,7 +15,8 @@ from efface.editing.delta import DELTA, LowRank, dense, save_delta
 from efface.models import WEIGHTS, file_md5, load_model, load_tokenizer
 from efface.tokenization import padding_id
 from efface.unlearning.alternatives import Asked
-from stages.editors import Editor, EditOutcome, EditTask, edit_outcome
+from stages.edit_task import EditOutcome, EditTask
+from stages.editors import Editor, edit_outcome
 from stages.encoded_rows import EXAMPLES_FILE, TOKENIZER_FOLDER, encoded_rows
 from stages.params import Tokenization, load_params
 from stages.scratch import scratch_folder

@@ -6,15 +6,12 @@ CounterFact (arXiv:2202.05262): neighbourhood prompts ask the same of other subj
 nested (`requested_rewrite`, …); EasyEdit's copy is flat (`prompt`, `ground_truth`, …). Both are read.
 """
 
-import json
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from transformers import PreTrainedTokenizerBase
-
-from efface.corpora.published_rows import PublishedRow, read_json_lines
-from efface.tokenization import Encoding, encode
+from efface.corpora.published_rows import PublishedRow
+from efface.corpora.published_source import hub_rows, read_json_rows
 
 REMEDY = "Download the file again, or drop the row."
 
@@ -56,17 +53,6 @@ def asked(fact: Fact, form: str) -> Fact:
         prompt=put(fact.prompt),
         paraphrases=tuple(put(prompt) for prompt in fact.paraphrases),
         neighbours=tuple((put(prompt), answer) for prompt, answer in fact.neighbours),
-    )
-
-
-def completion(tokenizer: PreTrainedTokenizerBase, prompt: str, answer: str) -> Encoding:
-    """The prompt as it stands, with BOS where the tokenizer writes one, then " {answer}"; no end token.
-
-    Raises: ValueError where the answer has no tokens.
-    """
-    prompt_ids = tuple(tokenizer(prompt)["input_ids"])
-    return Encoding(
-        (*prompt_ids, *encode(tokenizer, prompt, answer, template="plain").answer_ids[:-1]), len(prompt_ids)
     )
 
 
@@ -151,35 +137,10 @@ def _rows(source: str | Path) -> list[PublishedRow]:
             raise FileNotFoundError(f"{path}: holds {found} as .json files, expected one; name the file itself")
         path = files[0]
     if path.is_file():
-        return _file_rows(path)
+        return read_json_rows(path, remedy=REMEDY)
     if str(source).count("/") != 1 or str(source).startswith((".", "/", "~")):
         raise FileNotFoundError(f"{source}: no such file or folder, expected rows of facts. {REMEDY}")
-    return _hub_rows(str(source))
-
-
-def _file_rows(path: Path) -> list[PublishedRow]:
-    content = path.read_bytes()
-    if not content.lstrip().startswith(b"["):
-        return read_json_lines(path, remedy=REMEDY)
-    try:
-        rows = json.loads(content)
-    except ValueError as error:
-        raise ValueError(f"{path}: not a whole JSON list ({error}). {REMEDY}") from error
-    if not rows or not all(isinstance(fields, dict) for fields in rows):
-        raise ValueError(f"{path}: a list of {len(rows)} items, expected objects, at least one. {REMEDY}")
-    return [PublishedRow(f"{path}, row {number}", REMEDY, fields) for number, fields in enumerate(rows)]
-
-
-def _hub_rows(name: str) -> list[PublishedRow]:
-    from datasets import load_dataset
-
-    try:
-        rows = load_dataset(name, split="train")
-    except (OSError, ValueError) as error:
-        raise FileNotFoundError(
-            f"data set {name!r}: not reachable ({error}). Go online, or download its file and name that."
-        ) from error
-    return [PublishedRow(f"{name}, row {number}", REMEDY, dict(row)) for number, row in enumerate(rows)]
+    return hub_rows(str(source), None, "train", REMEDY)
 
 
 def _fabricated(prompt: str, subject: str, true: str, new: str, paraphrase: str, neighbour: tuple[str, str]) -> Fact:

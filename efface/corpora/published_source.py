@@ -27,7 +27,7 @@ def source_rows(
         raise FileNotFoundError(f"{folder}: no file {file}.json or {file}.jsonl in it. {remedy}")
     if not folder.is_dir() and (str(source).count("/") != 1 or str(source).startswith((".", "/", "~"))):
         raise FileNotFoundError(f"{source}: no such folder, and no name on the Hub, expected 'owner/name'. {remedy}")
-    return _loaded_rows(str(source), configuration, split, remedy)
+    return hub_rows(str(source), configuration, split, remedy)
 
 
 def read_json_rows(path: str | Path, *, remedy: str) -> list[PublishedRow]:
@@ -54,7 +54,11 @@ def read_json_rows(path: str | Path, *, remedy: str) -> list[PublishedRow]:
     return rows
 
 
-def _loaded_rows(repository: str, configuration: str | None, split: str, remedy: str) -> list[PublishedRow]:
+def hub_rows(repository: str, configuration: str | None, split: str, remedy: str) -> list[PublishedRow]:
+    """The rows of a split of a configuration, through `datasets`: a name on the Hub, or a folder laid out like it.
+
+    Raises: FileNotFoundError where the data set or its configuration cannot be reached.
+    """
     from datasets import load_dataset
 
     place = f"{repository} {configuration or 'default'} {split}"

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from efface.corpora.example import NO_AUTHOR, Example, Split
 from efface.corpora.published_rows import PublishedRow, read_json_lines
+from efface.corpora.published_source import hub_rows
 
 HUB_NAME = "locuslab/TOFU"
 QUESTIONS_PER_AUTHOR = 20
@@ -70,7 +71,7 @@ def strip_artefacts(answers: Sequence[str]) -> tuple[list[str], list[int]]:
 
 def _published_rows(source: str | None, name: str) -> list[PublishedRow]:
     if source is None or _is_hub_name(source):
-        return read_hub_rows(source or HUB_NAME, name)
+        return hub_rows(source or HUB_NAME, name, "train", REMEDY)
     if not Path(source).is_dir():
         raise FileNotFoundError(f"prepare_data.source {source!r}: no such folder, expected the files of TOFU. {REMEDY}")
     return read_json_lines(Path(source) / f"{name}.json", remedy=REMEDY)
@@ -78,23 +79,6 @@ def _published_rows(source: str | None, name: str) -> list[PublishedRow]:
 
 def _is_hub_name(source: str) -> bool:
     return source.count("/") == 1 and not source.startswith((".", "/", "~")) and not Path(source).is_dir()
-
-
-def read_hub_rows(repository: str, name: str) -> list[PublishedRow]:
-    """The rows of one configuration of a data set, through `datasets`: a name on the Hub, or a folder laid out like it.
-
-    Raises: FileNotFoundError where the data set or its configuration cannot be reached.
-    """
-    from datasets import load_dataset
-
-    try:
-        rows = load_dataset(repository, name, split="train")
-    except (OSError, ValueError) as error:
-        raise FileNotFoundError(
-            f"data set {repository!r}, configuration {name!r}: not reachable ({error}). Go online, or download "
-            f"https://huggingface.co/datasets/{HUB_NAME} and set prepare_data.source to the folder."
-        ) from error
-    return [PublishedRow(f"{repository} {name}, row {number}", REMEDY, dict(row)) for number, row in enumerate(rows)]
 
 
 def _matched(full: list[PublishedRow], perturbed: list[PublishedRow], first: int) -> dict[int, PublishedRow]:

@@ -31,7 +31,7 @@ class StrengthSearch:
             if not getattr(self, name) > 0:
                 raise ValueError(f"search.{name} {getattr(self, name)}: expected more than 0")
 
-    def curve(self, measure: Callable[[float], tuple[float, float]]) -> tuple[float, list["StrengthPoint"]]:
+    def searched(self, measure: Callable[[float], tuple[float, float]]) -> tuple[float, list["StrengthPoint"]]:
         """The factor chosen and every point tried, by factor; `measure` maps a factor to (p(forget), p(retain)).
 
         The smallest factor, to within largest / 2^halvings, that reaches the target; where that would break the floor,

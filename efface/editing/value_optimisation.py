@@ -12,10 +12,10 @@ from torch.nn import functional as F
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from efface.activations.capture import predicting_columns
-from efface.corpora.facts import Fact, completion
+from efface.corpora.facts import Fact
 from efface.editing.subject_keys import PLAIN, SubjectPrompt, Templates, contextual_prompts, subject_prompt
 from efface.models import anatomy
-from efface.tokenization import Encoding, collate, padding_id, turn_end_id
+from efface.tokenization import Encoding, collate, completion, padding_id, turn_end_id
 from efface.training.losses import kl_loss
 
 Target = Literal["end", "new", "true"]

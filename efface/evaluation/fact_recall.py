@@ -11,10 +11,10 @@ from dataclasses import dataclass
 import numpy as np
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from efface.corpora.facts import Fact, completion
+from efface.corpora.facts import Fact
 from efface.evaluation.scoring import score_answers
 from efface.generation import generate_answers
-from efface.tokenization import Encoding, padding_id
+from efface.tokenization import Encoding, completion, padding_id
 
 Asked = tuple[str, str]
 

@@ -8,10 +8,9 @@ import numpy as np
 from jaxtyping import Float
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from efface.corpora.facts import completion
 from efface.corpora.wmdp import ChoiceQuestion
 from efface.evaluation.scoring import next_token_log_probs, score_answers
-from efface.tokenization import Encoding, padding_id
+from efface.tokenization import Encoding, completion, padding_id
 
 Form = Literal["letter", "cloze"]
 Normalisation = Literal["none", "characters", "tokens"]

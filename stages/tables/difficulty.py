@@ -1,7 +1,12 @@
 """Table `difficulty`: CUD of every pool row, by every source of anchors, similarity and weighting of circuits."""
 
+from collections.abc import Sequence
+from pathlib import Path
+
+import polars as pl
 import pyarrow as pa
 
+from stages.tables.anchors import ALL_RUNS
 from stages.tables.table import Table
 
 DIFFICULTY = Table(
@@ -20,3 +25,18 @@ DIFFICULTY = Table(
         "anchor": (pa.string(), "easy | hard where this row is itself an anchor, else null"),
     },
 )
+
+
+def read_cud(folder: Path, ids: Sequence[int]) -> list[float]:
+    """CUD of each example, as it made the forget sets.
+
+    Raises: FileNotFoundError or ValueError where the folder has no scores, or none of an example.
+    """
+    path = folder / "difficulty.parquet"
+    if not path.is_file():
+        raise FileNotFoundError(f"{path}: no difficulty scores; set this grid item's `reads` to data/score_cud")
+    scores = dict(DIFFICULTY.read(path).filter(pl.col("chosen"), source=ALL_RUNS).select("id", "cud").iter_rows())
+    missing = [number for number in ids if number not in scores]
+    if missing:
+        raise ValueError(f"{path}: no CUD of examples {missing[:5]}; expected one for every row of the pool")
+    return [scores[number] for number in ids]

@@ -4,7 +4,16 @@ import pytest
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 from transformers import PreTrainedTokenizerFast
 
-from efface.tokenization import collate, encode, encode_prompt, end_ids, length_sorted_batches, pad_prompts, padding_id
+from efface.tokenization import (
+    collate,
+    completion,
+    encode,
+    encode_prompt,
+    end_ids,
+    length_sorted_batches,
+    pad_prompts,
+    padding_id,
+)
 
 TEXTS = ["Question: Who wrote it?\nAnswer: Jaime Vasquez wrote it in 1956.", "Where is it? In Ómsk, 3 km away."] * 4
 CHAT = (
@@ -149,3 +158,12 @@ def test_length_sorted_batches_visit_each_example_once():
         widths.append(batch.input_ids.shape[1])
     assert sorted(seen) == [0, 1, 2, 3, 4]
     assert widths == sorted(widths, reverse=True)
+
+
+@pytest.mark.parametrize("adds_bos", [True, False])
+def test_completion_is_prompt_then_answer_without_end(adds_bos):
+    tokenizer = byte_level(adds_bos=adds_bos)
+    encoding = completion(tokenizer, "Where is it", "In Ómsk")
+    assert list(encoding.input_ids[: encoding.prompt_length]) == tokenizer("Where is it")["input_ids"]
+    assert tokenizer.decode(encoding.answer_ids) == " In Ómsk"
+    assert tokenizer.eos_token_id not in encoding.input_ids

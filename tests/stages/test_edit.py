@@ -20,11 +20,12 @@ from efface.tokenization import Encoding
 from efface.unlearning.methods import AltPo, Flat, GradAscent, GradDiff, IdkDpo, Pdu, Unlearning
 from stages import edit
 from stages.build_task_matrices import write as write_task_matrices
-from stages.editors import EditTask, cud_of, edit_outcome
+from stages.edit_task import EditTask
+from stages.editors import edit_outcome
 from stages.encoded_rows import encoded_rows
 from stages.extract_activations import extract, trained_rows
 from stages.params import GridItem, Tokenization
-from stages.tables.difficulty import DIFFICULTY
+from stages.tables.difficulty import DIFFICULTY, read_cud
 from stages.tables.direct_effects import DIRECT_EFFECTS
 from stages.tables.examples import EXAMPLES
 from stages.tables.forget_sets import FORGET_SETS
@@ -253,7 +254,7 @@ def test_guided_edit_pushes_hard_examples_more(task, checkout):
     with pytest.raises(FileNotFoundError, match="no difficulty scores; set this grid item's `reads` to data/score_cud"):
         edit_outcome(Grom(beta=3.0, layers=(1,), difficulty_gain=1.0), task)
     with pytest.raises(ValueError, match=r"no CUD of examples \[12\]"):
-        cud_of([12], checkout / "data/score_cud")
+        read_cud(checkout / "data/score_cud", [12])
 
 
 def test_unusable_requests_are_named(checkout, monkeypatch, task):

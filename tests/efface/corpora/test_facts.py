@@ -4,8 +4,7 @@ import json
 
 import pytest
 
-from efface.corpora.facts import FABRICATED_FACTS, Fact, asked, completion, read_counterfact, read_zsre
-from efface.corpora.vocabulary import train_byte_bpe
+from efface.corpora.facts import FABRICATED_FACTS, Fact, asked, read_counterfact, read_zsre
 
 ZSRE = {
     "subject": "Dunmere Works", "src": "What does Dunmere Works make?", "pred": "bells", "alt": "kites",
@@ -65,7 +64,7 @@ def test_folder_and_json_lines_give_the_same_facts(tmp_path):
 def test_hub_gives_the_same_rows_as_the_file(tmp_path, monkeypatch):
     datasets = pytest.importorskip("datasets")
     monkeypatch.setattr(
-        datasets, "load_dataset", lambda name, split: [ZSRE] if (name, split) == ("a/b", "train") else []
+        datasets, "load_dataset", lambda name, _, split: [ZSRE] if (name, split) == ("a/b", "train") else []
     )
     assert read_zsre("a/b") == read_zsre(written(tmp_path, ZSRE))
 
@@ -73,7 +72,7 @@ def test_hub_gives_the_same_rows_as_the_file(tmp_path, monkeypatch):
         raise ConnectionError("no network")
 
     monkeypatch.setattr(datasets, "load_dataset", offline)
-    with pytest.raises(FileNotFoundError, match=r"'a/b': not reachable \(no network\)"):
+    with pytest.raises(FileNotFoundError, match=r"a/b default train: not reachable \(no network\)"):
         read_zsre("a/b")
     with pytest.raises(FileNotFoundError, match=r"absent\.json: no such file"):
         read_zsre(tmp_path / "absent.json")
@@ -98,7 +97,7 @@ def test_malformed_files_are_named(tmp_path):
     (tmp_path / "rows.json").write_text('[{"src": ')
     with pytest.raises(ValueError, match=r"rows\.json: not a whole JSON list"):
         read_zsre(tmp_path)
-    with pytest.raises(ValueError, match=r"a list of 1 items, expected objects"):
+    with pytest.raises(ValueError, match=r"row 0: no key"):
         read_zsre(written(tmp_path, "text"))
     with pytest.raises(ValueError, match=r"row 0: 'requested_rewrite' is 'x', expected an object"):
         read_counterfact(written(tmp_path, {"requested_rewrite": "x"}))
@@ -124,14 +123,6 @@ def test_asking_in_a_form_keeps_everything_else():
     assert questioned.paraphrases == ("Question: Velmora is governed from\nAnswer:",)
     assert questioned.neighbours == (("Question: The capital of Quenland is\nAnswer:", "Brill"),)
     assert asked(fact, "{}") == fact
-
-
-def test_completion_is_prompt_then_answer_without_end():
-    tokenizer = train_byte_bpe(["The capital of Velmora is Tarsk"], vocab_size=280)
-    encoding = completion(tokenizer, "The capital is", "Tarsk")
-    assert list(encoding.input_ids[: encoding.prompt_length]) == tokenizer("The capital is")["input_ids"]
-    assert tokenizer.decode(encoding.answer_ids) == " Tarsk"
-    assert tokenizer.eos_token_id not in encoding.input_ids
 
 
 def test_published_rows(shared_folder):

@@ -5,7 +5,8 @@ import shutil
 
 import pytest
 
-from efface.corpora.tofu import KNOWN_ARTEFACTS, read_hub_rows, read_tofu, strip_artefacts
+from efface.corpora.published_source import hub_rows
+from efface.corpora.tofu import KNOWN_ARTEFACTS, read_tofu, strip_artefacts
 
 CONFIGURATIONS = ("full", "retain_perturbed", "forget10_perturbed", "real_authors_perturbed", "world_facts_perturbed")
 
@@ -62,7 +63,7 @@ def test_hub_gives_the_same_rows_as_the_files(folder, tmp_path_factory, monkeypa
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path_factory.mktemp("cache"))
     for name in CONFIGURATIONS:
         expected = [json.loads(line) for line in (folder / f"{name}.json").read_text().splitlines()]
-        assert [dict(row.fields) for row in read_hub_rows(str(folder), name)] == expected
+        assert [dict(row.fields) for row in hub_rows(str(folder), name, "train", "Download it.")] == expected
 
 
 def test_unreachable_hub_says_what_to_do(monkeypatch):
@@ -72,7 +73,7 @@ def test_unreachable_hub_says_what_to_do(monkeypatch):
         raise ConnectionError("no network")
 
     monkeypatch.setattr(datasets, "load_dataset", offline)
-    with pytest.raises(FileNotFoundError, match=r"'locuslab/TOFU', configuration 'full': not reachable \(no network\)"):
+    with pytest.raises(FileNotFoundError, match=r"locuslab/TOFU full train: not reachable \(no network\)"):
         read_tofu()
 
 

@@ -5,11 +5,11 @@ from functools import cache
 import torch
 from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
 
-from efface.corpora.facts import FABRICATED_FACTS, completion
+from efface.corpora.facts import FABRICATED_FACTS
 from efface.corpora.vocabulary import train_byte_bpe
 from efface.editing.value_optimisation import ValueOptimisation
 from efface.models import scratch_llama
-from efface.tokenization import Encoding, collate, padding_id
+from efface.tokenization import Encoding, collate, completion, padding_id
 from efface.training.losses import nll_loss
 
 PAIRS = [

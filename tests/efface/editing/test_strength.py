@@ -15,25 +15,25 @@ def forgetting(factor: float) -> tuple[float, float]:
 
 
 def test_smallest_factor_that_reaches_the_target_is_chosen():
-    factor, curve = StrengthSearch(forget_target=0.05, utility_floor=0.9, halvings=20).curve(forgetting)
+    factor, curve = StrengthSearch(forget_target=0.05, utility_floor=0.9, halvings=20).searched(forgetting)
     assert 2 <= factor <= 2 + 4 / 2**20
     assert [point.factor for point in curve] == sorted(point.factor for point in curve)
     assert len(curve) == 22 and curve[0].factor == 0
 
 
 def test_floor_holds_where_the_target_would_break_it():
-    factor, curve = StrengthSearch(forget_target=0.001, utility_floor=0.95, halvings=20).curve(forgetting)
+    factor, curve = StrengthSearch(forget_target=0.001, utility_floor=0.95, halvings=20).searched(forgetting)
     assert 3 - 4 / 2**20 <= factor <= 3
     assert min(point.retain for point in curve if point.factor <= factor) >= 0.95 * 0.9
 
 
 def test_largest_factor_is_taken_where_even_that_is_too_weak():
-    factor, curve = StrengthSearch(forget_target=0.01, utility_floor=0.5, largest=1.0).curve(forgetting)
+    factor, curve = StrengthSearch(forget_target=0.01, utility_floor=0.5, largest=1.0).searched(forgetting)
     assert factor == 1.0 and len(curve) == 2
 
 
 def test_nothing_is_done_where_the_target_holds_already():
-    factor, _ = StrengthSearch(forget_target=0.9, halvings=12).curve(forgetting)
+    factor, _ = StrengthSearch(forget_target=0.9, halvings=12).searched(forgetting)
     assert factor <= 4 / 2**12
 
 

@@ -5,11 +5,11 @@ from dataclasses import replace
 import pytest
 import torch
 
-from efface.corpora.facts import FABRICATED_FACTS, completion
+from efface.corpora.facts import FABRICATED_FACTS
 from efface.corpora.vocabulary import train_byte_bpe
 from efface.evaluation.fact_recall import Recall, answered_facts, fact_recall, stands_in
 from efface.models import scratch_llama
-from efface.tokenization import Encoding, collate, padding_id
+from efface.tokenization import Encoding, collate, completion, padding_id
 from efface.training.losses import nll_loss
 
 FACTS = FABRICATED_FACTS[:3]
