@@ -9,7 +9,7 @@ from mlflow.exceptions import MlflowException
 
 from flows.environment import set_environment
 from flows.registered import find_registered
-from stages.register_models import CARD, load_registered, recorded_file, registered_version
+from stages.registry import CARD, load_registered, recorded_file, registered_version
 
 TOKENIZER = "data/prepare_data/tokenizer"
 

@@ -16,7 +16,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from flows.environment import set_environment
 from flows.registered import NotRegistered, Registered, find_registered
-from stages.register_models import RECEIPTS, registry_client
+from stages.register_models import RECEIPTS
+from stages.registry import registry_client
 
 GATE = Path("promotion.yaml")
 TAG, PROMOTED = "promotion", "promoted"

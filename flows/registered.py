@@ -10,7 +10,14 @@ from typing import Any
 
 from efface.artifact_repository import object_path, tracked_files
 from stages.lineage import all_stages
-from stages.register_models import LINEAGE, recorded_file, registered_version, registered_versions, registry_client
+from stages.registry import (
+    LINEAGE,
+    recorded_file,
+    recorded_metrics,
+    registered_version,
+    registered_versions,
+    registry_client,
+)
 
 ADDRESS = re.compile(r"(?P<name>[\w.-]+)(@(?P<alias>[\w-]+)|/(?P<version>\d+))?")
 PARENT = re.compile(r"models:/(?P<name>[^/]+)/(?P<version>\d+)")
@@ -95,7 +102,7 @@ def _registered(name: str, version: int | None) -> Registered:
         version=int(found.version),
         tags=dict(found.tags),
         aliases=tuple(sorted(found.aliases)),
-        metrics=dict(registry_client().get_run(str(found.run_id)).data.metrics),
+        metrics=recorded_metrics(name, int(found.version)),
         lineage=json.loads(recorded_file(found, LINEAGE)),
         parent=_registered(parent["name"], int(parent["version"])) if parent else None,
     )

@@ -6,7 +6,8 @@ An auditor's proof that a version of the registry is the model whose metrics are
 import json
 from pathlib import Path
 
-from stages.register_models import RECEIPTS, load_registered, recorded_metrics
+from stages.register_models import RECEIPTS
+from stages.registry import load_registered, recorded_metrics
 
 TOKENIZER = Path("data/prepare_data/tokenizer")
 METRIC = "none.forget_probability"

@@ -7,13 +7,11 @@ source is `dvc://<md5>.dir` in the DVC cache (see efface/artifact_repository.py)
 import fcntl
 import hashlib
 import json
-import logging
 import math
 import os
 import re
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -23,15 +21,14 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from stages.lineage import Lock, content_key, lineage_of, lineage_sha256, producer_of, read_lock
+from stages.registry import CARD, LINEAGE, logged_file, registry_client, tracking_uri
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
     from mlflow.entities.model_registry import ModelVersion
-    from transformers import PreTrainedModel
 
 METRICS = Path("data/compare/metrics.json")
 RECEIPTS = Path("data/register_models/receipts.json")
-LINEAGE, CARD = "lineage.json", "README.md"
 FLOW_RUN = "EFFACE_FLOW_RUN"
 CODE = ("efface", "stages", "dvc.yaml")
 
@@ -80,11 +77,6 @@ def main(item: str | None = None) -> None:
     print(f"registry {uri}: {created} new model version(s), {len(receipts) - created} already there")
 
 
-def tracking_uri() -> str:
-    """`MLFLOW_TRACKING_URI`, else the SQLite file that `mlflow ui` opens by default in the checkout."""
-    return os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{Path('mlflow.db').resolve()}"
-
-
 def register(uri: str) -> tuple[dict[str, Receipt], int]:
     """Registers every model of params.yaml that dvc.lock records and the cache holds; what is registered, and how many
     versions are new. Models that are not there yet are named on stderr and left out."""
@@ -124,80 +116,6 @@ def registrables(params: Mapping[str, Any]) -> list[Registrable]:
             for model, entry in grid.items()
         ),
     ]
-
-
-def load_registered(name: str, version: int | None = None, *, uri: str | None = None) -> "PreTrainedModel":
-    """A registered model, base plus delta, from the content that its tags name; the newest version by default.
-
-    Raises: ValueError where the registry has no such model or version.
-    """
-    from efface.artifact_repository import DvcArtifactRepository
-    from efface.editing.delta import load_edited
-    from efface.models import load_model
-
-    found = registered_version(name, version, uri=uri)
-    with tempfile.TemporaryDirectory() as base, tempfile.TemporaryDirectory() as delta:
-        DvcArtifactRepository(f"dvc://{found.tags['base_content_key']}").download_artifacts("", base)
-        if found.tags["content_key"] == found.tags["base_content_key"]:
-            return load_model(base)
-        DvcArtifactRepository(str(found.source)).download_artifacts("", delta)
-        return load_edited(base, Path(delta) / "delta.safetensors")
-
-
-def registered_version(name: str, version: int | None = None, *, uri: str | None = None) -> "ModelVersion":
-    """One version of a registered model, the newest by default.
-
-    Raises: ValueError where there is none, naming those there are.
-    """
-    versions = {int(found.version): found for found in registered_versions(name, uri=uri)}
-    chosen = max(versions) if version is None else version
-    if chosen not in versions:
-        raise ValueError(f"{name} has no version {chosen}; there are: {sorted(versions)}")
-    return versions[chosen]
-
-
-def registered_versions(name: str, *, uri: str | None = None) -> list["ModelVersion"]:
-    """Every version of a registered model, in order.
-
-    Raises: ValueError where there is none, naming the models there are.
-    """
-    client = registry_client(uri)
-    known = sorted(model.name for model in client.search_registered_models())
-    if name not in known:
-        raise ValueError(f"no registered model {name!r}; there are: {', '.join(known) or 'none'}")
-    return sorted(client.search_model_versions(f"name = '{name}'"), key=lambda found: int(found.version))
-
-
-def recorded_metrics(name: str, version: int | None = None, *, uri: str | None = None) -> dict[str, float]:
-    """The metrics beside a registered version, as the comparison found them: `<quantization>.<metric>` → value."""
-    found = registered_version(name, version, uri=uri)
-    return dict(registry_client(uri).get_run(str(found.run_id)).data.metrics)
-
-
-def recorded_file(version: "ModelVersion", file: str, *, uri: str | None = None) -> str:
-    """The text of `lineage.json` or of the model card beside a registered version.
-
-    Raises: ValueError where the registry has lost it.
-    """
-    text = _logged(registry_client(uri), str(version.run_id), file)
-    if text is None:
-        raise ValueError(
-            f"{version.name} version {version.version}: its run holds no {file}; "
-            "run `python -m stages register_models` in the checkout that computed it"
-        )
-    return text
-
-
-def registry_client(uri: str | None = None) -> "MlflowClient":
-    """MLflow's client for the registry at `uri`, that of `tracking_uri` by default."""
-    uri = uri or tracking_uri()
-    os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
-    os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")
-    from mlflow import MlflowClient
-
-    for chatty in ("alembic", "mlflow.store.db.utils"):
-        logging.getLogger(chatty).setLevel(logging.WARNING)
-    return MlflowClient(tracking_uri=uri, registry_uri=uri)
 
 
 @contextmanager
@@ -257,7 +175,7 @@ def _ensure_record(
     changed = [Metric(name, value, now, 0) for name, value in metrics.items() if have.get(name) != value]
     if changed:
         client.log_batch(run_id, metrics=changed)
-    before = _logged(client, run_id, LINEAGE)
+    before = logged_file(client, run_id, LINEAGE)
     if before is None or json.loads(before) != lineage:
         if before is not None:
             _keep_earlier(client, version, json.loads(before))
@@ -265,7 +183,7 @@ def _ensure_record(
         for name, value in _descriptive_tags(client, model, lock).items():
             client.set_model_version_tag(version.name, version.version, name, value)
     card = model_card(model.name, model.model, base=model.base, set=model.set, edit=model.edit)
-    if _logged(client, run_id, CARD) != card:
+    if logged_file(client, run_id, CARD) != card:
         client.log_text(run_id, card, CARD)
 
 
@@ -273,14 +191,6 @@ def _keep_earlier(client: "MlflowClient", version: "ModelVersion", lineage: Mapp
     record = {"tags": dict(version.tags), **lineage}
     digest = hashlib.sha256(json.dumps(record, sort_keys=True).encode()).hexdigest()
     client.log_dict(str(version.run_id), record, f"earlier/{digest[:16]}.json")
-
-
-def _logged(client: "MlflowClient", run_id: str, file: str) -> str | None:
-    """The text of a file of a run; None where it has none."""
-    if file not in {found.path for found in client.list_artifacts(run_id)}:
-        return None
-    with tempfile.TemporaryDirectory() as folder:
-        return Path(client.download_artifacts(run_id, file, folder)).read_text()
 
 
 def _descriptive_tags(client: "MlflowClient", model: Registrable, lock: Lock) -> dict[str, str]:

@@ -5,13 +5,13 @@ from pathlib import Path
 import polars as pl
 
 from stages.params import load_params
+from stages.report_page.difficulty_section import difficulty_section
 from stages.report_page.forgetting import forgetting_against_utility
 from stages.report_page.inputs import Inputs, read_inputs
 from stages.report_page.page import KeyNumber, render
 from stages.report_page.sections import (
     WORDS,
     claims_section,
-    difficulty_section,
     forgetting_section,
     inside_section,
     quantization_section,

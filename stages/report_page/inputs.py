@@ -67,6 +67,11 @@ class Inputs:
     source: str
 
     @property
+    def intervals(self) -> str:
+        """What small figures and bars are."""
+        return f"{self.confidence:.0%} bootstrap intervals over authors"
+
+    @property
     def first_set(self) -> str:
         """The forget set that pictures of one set show."""
         return next(iter(self.sets))

@@ -1,12 +1,9 @@
 """The chapters of the page: which pictures and tables each has, and how to read them."""
 
-import math
-
 import polars as pl
 
 from stages.report_page.circuits import circuit_depth, signature_contrasts
-from stages.report_page.difficulty import agreement, difficulty_against_forgetting, difficulty_distribution
-from stages.report_page.forgetting import forgetting_against_utility, sets_compared
+from stages.report_page.forgetting import forgetting_against_utility
 from stages.report_page.inputs import Inputs
 from stages.report_page.page import Picture, Section, TableBlock
 from stages.report_page.quantization import code_changes, recovery
@@ -14,9 +11,7 @@ from stages.report_page.signatures import circuit_shapes
 from stages.report_page.style import edit_looks, set_looks
 from stages.report_page.tables import (
     claims_grid,
-    contrasts_grid,
     faithfulness_grid,
-    predictions_grid,
     quantized_grid,
     results_grid,
 )
@@ -49,7 +44,7 @@ WORDS = {
 def results_section(inputs: Inputs) -> Section:
     reading = (
         "↓ lower is better, but only down to the retained model’s value: below it, a model has forgotten more than was "
-        f"asked. ↑ higher is better. Small figures: {_intervals(inputs)}."
+        f"asked. ↑ higher is better. Small figures: {inputs.intervals}."
     )
     intro = (
         "Every edited model beside the target it started from and the retained model it should resemble, with its "
@@ -92,21 +87,12 @@ def forgetting_section(inputs: Inputs) -> Section:
         "forgetting-utility",
         f"Forgetting against utility, forget set {inputs.first_set}",
         "The best place is where the dashed lines of the retained model cross: forgotten as if never learnt, "
-        f"everything else kept. Bars: {_intervals(inputs)}.",
+        f"everything else kept. Bars: {inputs.intervals}.",
         None if rows.is_empty() else forgetting_against_utility(rows, edit_looks(inputs.edits)),
         "model utility needs generated answers (evaluate.generate).",
     )
     intro = "How much each edit erased, and what else it took along."
     return Section("forgetting", "Forgetting and utility", intro, [scatter])
-
-
-def difficulty_section(inputs: Inputs) -> Section:
-    intro = (
-        "CUD is known before anything is unlearned: it places each example’s circuit between those of easily and of "
-        "hardly unlearned anchors. The question is whether it foretells what unlearning then finds."
-    )
-    blocks = [_distribution(inputs), _sets_compared(inputs), *_foreknown(inputs)]
-    return Section("difficulty", "Difficulty", intro, blocks)
 
 
 def quantization_section(inputs: Inputs) -> Section:
@@ -153,99 +139,10 @@ def training_section(inputs: Inputs) -> Section:
     return Section("training", "Training", "The models that everything above is compared with.", [picture])
 
 
-def _intervals(inputs: Inputs) -> str:
-    return f"{inputs.confidence:.0%} bootstrap intervals over authors"
-
-
-def _distribution(inputs: Inputs) -> Picture:
-    rows = inputs.difficulty.filter(~pl.col("undefined"))
-    undefined = len(inputs.difficulty) - len(rows)
-    return Picture(
-        "difficulty-distribution",
-        "How hard the pool is",
-        "Each bar counts examples by CUD: the easy and the hard set are the two ends, anchors (ticks below) belong to "
-        f"neither. Left out because their circuit says nothing: {undefined}.",
-        None if rows.is_empty() else difficulty_distribution(rows, set_looks(["easy", "hard"])),
-        "no example has a defined CUD.",
-    )
-
-
-def _sets_compared(inputs: Inputs) -> Picture:
-    rows = inputs.outcomes.filter(quantization="none")
-    counts = rows.group_by("edit", maintain_order=True).len().filter(pl.col("len") > 1, pl.col("edit") != "target")
-    rows = rows.filter(pl.col("edit").is_in(counts["edit"].implode()))
-    sets = sorted(inputs.sets, key=lambda name: {"easy": 0, "default": 1, "hard": 3}.get(name, 2))
-    drawable = set(rows["edit"]) & set(inputs.edits)
-    return Picture(
-        "sets",
-        "Easy, random and hard forget sets",
-        "If CUD is right, p(forget) stays higher or utility falls lower from left to right. The sets hold different "
-        f"examples: compare trends, not single differences. Bars: {_intervals(inputs)}.",
-        sets_compared(rows, sets, edit_looks(inputs.edits)) if drawable else None,
-        "no edit ran on more than one forget set.",
-    )
-
-
-def _foreknown(inputs: Inputs) -> list[Picture | TableBlock]:
-    """CUD and the other predictors beside what unlearning then did, for edits on several forget sets, if any."""
-    sets_of = inputs.forgetting.group_by("edit", maintain_order=True).agg(pl.col("forget_set").n_unique())
-    edits = sets_of.filter(pl.col("forget_set") >= pl.col("forget_set").max().clip(upper_bound=2))["edit"].to_list()
-    scored = inputs.difficulty.filter(~pl.col("undefined")).select("id", "cud")
-    rows = inputs.forgetting.join(scored, on="id", how="inner", maintain_order="left")
-    of_cud = inputs.predictions.filter(predictor="cud", outcome="rise", half="all")
-    rhos = {edit: (math.nan, 0) for edit in edits} | {
-        edit: (math.nan if rho is None else rho, n) for edit, rho, n in of_cud.select("edit", "rho", "n").rows()
-    }
-    known = "Spearman’s ρ of what is known before unlearning, with CUD over the pool and with the rise of answer loss "
-    known += f"over forgotten examples. Small figures: {_intervals(inputs)}. "
-    return [
-        Picture(
-            "difficulty-forgetting",
-            "Foretold and actual forgetting",
-            "Each point is a forgotten example. If CUD foretells difficulty, points fall from left to right: ρ, "
-            "Spearman’s rank correlation over n examples, is negative.",
-            None if rows.is_empty() else difficulty_against_forgetting(rows, edits, set_looks(list(inputs.sets)), rhos),
-            "no forgotten example has a defined CUD.",
-        ),
-        TableBlock(
-            "What foretells difficulty",
-            known + "Far from 0 foretells well; high CUD means hard, low MRD means hard. “cud.method”: CUD between the "
-            "anchors of that method’s runs alone.",
-            predictions_grid(inputs.predictions, edits, half="all"),
-        ),
-        TableBlock(
-            "… on the authors that chose nothing",
-            known + "Only the half of the authors on which no setting of CUD was chosen.",
-            predictions_grid(inputs.predictions, edits, half="held_out"),
-        ),
-        TableBlock(
-            "… with confounds held fixed",
-            known + "Partial correlation given lengths of prompt and answer, likeness to retained and to other pool "
-            "rows, and position among an author’s questions.",
-            predictions_grid(inputs.predictions, edits, half="all", partial=True),
-        ),
-        TableBlock(
-            "What else differs between easy and hard",
-            f"Means of both forget sets, and Cliff’s δ: 0 no difference, 1 every hard example larger. Small figures: "
-            f"{_intervals(inputs)}.",
-            contrasts_grid(inputs.contrasts.filter(kind="predictor")),
-        ),
-        Picture(
-            "agreement",
-            "Do the ways of computing CUD agree?",
-            "Each cell: Spearman’s ρ over the rows that may become forget sets. Names: whose anchors / similarity of "
-            "circuits / whether edges are counted or weighted by signed score.",
-            None if inputs.agreement.is_empty() else agreement(inputs.agreement),
-            "only one way was computed.",
-        ),
-    ]
-
-
 def _before_and_after(inputs: Inputs) -> TableBlock:
     return TableBlock(
         "Before and after quantization",
-        "Recovery is the share of what was erased that comes back: near 0 is good. Small figures: "
-        f"{_intervals(inputs)}.",
+        f"Recovery is the share of what was erased that comes back: near 0 is good. Small figures: {inputs.intervals}.",
         quantized_grid(inputs.outcomes, list(inputs.sets), inputs.schemes),
     )
 
@@ -256,7 +153,7 @@ def _recovery(inputs: Inputs) -> Picture:
         "recovery",
         "Does the answer come back?",
         "A row is good when its coloured markers stay where its black dot is; markers that move right, towards the "
-        f"target’s, have brought the answers back. Bars: {_intervals(inputs)}.",
+        f"target’s, have brought the answers back. Bars: {inputs.intervals}.",
         recovery(rows, list(inputs.sets), inputs.schemes),
     )
 
@@ -302,7 +199,7 @@ def _signatures(inputs: Inputs) -> Picture:
         "signatures",
         "What sets easy circuits apart",
         f"Statistics of each example’s circuit, hard against easy; coloured where the interval leaves out 0. Lines: "
-        f"{_intervals(inputs)}, not corrected for their number.",
+        f"{inputs.intervals}, not corrected for their number.",
         None if rows.is_empty() else signature_contrasts(rows),
         "the sets easy and hard have no connected circuits.",
     )

@@ -166,7 +166,8 @@ def test_gate_refuses_by_threshold_and_moves_the_alias(
 def test_a_lost_registry_is_repaired(checkout: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     from flows.lineage import lineage_tree
     from flows.registered import find_registered
-    from stages.register_models import CARD, main, recorded_file, registered_version
+    from stages.register_models import main
+    from stages.registry import CARD, recorded_file, registered_version
 
     before, card = lineage_tree(find_registered(NAME)), recorded_file(registered_version(NAME), CARD)
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path}/mlflow.db")
@@ -206,7 +207,7 @@ def test_exported_folder_is_the_edited_model(checkout: Path, tmp_path: Path) -> 
 
 def test_the_card_of_what_was_measured_anew_replaces_the_old_and_keeps_it(checkout: Path) -> None:
     """Last, because it changes the checkout: another comment in a stage's code gives another recipe, the same bytes."""
-    from stages.register_models import LINEAGE, recorded_file, registered_version, registry_client
+    from stages.registry import LINEAGE, recorded_file, registered_version, registry_client
 
     before = json.loads(recorded_file(registered_version(NAME), LINEAGE))
     (checkout / "make.py").write_text((checkout / "make.py").read_text() + "# the same\n")
@@ -224,6 +225,6 @@ def test_the_card_of_what_was_measured_anew_replaces_the_old_and_keeps_it(checko
 
 
 def recorded_file_in(version, path: str) -> str:
-    from stages.register_models import registry_client
+    from stages.registry import registry_client
 
     return Path(registry_client().download_artifacts(str(version.run_id), path)).read_text()

@@ -155,7 +155,7 @@ def test_a_fired_run_registers_once_and_leaves_a_branch(services: Services) -> N
 def registered(folder: Path) -> dict[str, dict[str, str]]:
     """Address → tags of every version in the registry."""
     listing = (
-        "import json; from stages.register_models import registry_client as c; "
+        "import json; from stages.registry import registry_client as c; "
         "print(json.dumps({f'{v.name}/{v.version}': dict(v.tags) for v in c().search_model_versions()}))"
     )
     return dict(sorted(json.loads(command(folder, "python", "-c", listing)).items()))

@@ -83,7 +83,8 @@ def test_registers_once_and_repairs_a_lost_registry(
     checkout: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """The first registry is left aside: to receipts and DVC an empty one looks just like one that was lost."""
-    from stages.register_models import main, registered_version, registry_client
+    from stages.register_models import main
+    from stages.registry import registered_version, registry_client
 
     main()
     assert "3 new model version(s), 0 already there" in capsys.readouterr().out
@@ -119,7 +120,8 @@ def test_registers_once_and_repairs_a_lost_registry(
 
 def test_new_metrics_reach_an_existing_version(checkout: Path, capsys: pytest.CaptureFixture) -> None:
     from stages.register_models import METRICS as path
-    from stages.register_models import main, registered_version, registry_client
+    from stages.register_models import main
+    from stages.registry import registered_version, registry_client
 
     main()
     path.write_text(json.dumps({"npo-easy": {"model_utility": 0.75}}))
@@ -142,7 +144,8 @@ def test_what_is_not_in_the_cache_is_named_and_left_out(
 
 
 def test_unknown_models_and_versions_are_refused_by_name(checkout: Path) -> None:
-    from stages.register_models import main, registered_version
+    from stages.register_models import main
+    from stages.registry import registered_version
 
     main()
     with pytest.raises(ValueError, match="no registered model 'efface-toy-rmu'; there are: efface-toy-grom"):
@@ -157,7 +160,8 @@ def test_plugin_returns_the_very_bytes_and_finds_damage(checkout: Path, tmp_path
     from mlflow.store.artifact.artifact_repository_registry import _artifact_repository_registry
 
     from efface.artifact_repository import DvcArtifactRepository, object_path, tracked_files
-    from stages.register_models import main, registered_version, tracking_uri
+    from stages.register_models import main
+    from stages.registry import registered_version, tracking_uri
 
     main()
     _artifact_repository_registry.register("dvc", DvcArtifactRepository)
@@ -208,7 +212,7 @@ def test_a_registered_edit_loads_as_base_plus_delta_bit_for_bit(
 
     from efface.editing.delta import save_delta
     from efface.models import WEIGHTS, file_md5, save_model, scratch_llama
-    from stages import register_models
+    from stages import registry
 
     shape = {"vocab_size": 40, "layers": 1, "hidden": 16, "heads": 2, "kv_heads": 1, "intermediate": 24}
     model = scratch_llama(**shape, tie_embeddings=True, seed=0)
@@ -219,9 +223,9 @@ def test_a_registered_edit_loads_as_base_plus_delta_bit_for_bit(
     base, edit = (store(tmp_path / folder, tmp_path / "cache") for folder in ("base", "edit"))
     monkeypatch.setenv("EFFACE_DVC_CACHE", str(tmp_path / "cache"))
     version = SimpleNamespace(source=f"dvc://{edit}", tags={"content_key": edit, "base_content_key": base})
-    monkeypatch.setattr(register_models, "registered_version", lambda *_, **__: version)
+    monkeypatch.setattr(registry, "registered_version", lambda *_, **__: version)
 
-    weights = register_models.load_registered("efface-toy-grom", 1).state_dict()
+    weights = registry.load_registered("efface-toy-grom", 1).state_dict()
     for parameter, value in model.state_dict().items():
         assert torch.equal(weights[parameter], value + change if parameter == name else value), parameter
 
