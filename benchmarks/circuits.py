@@ -8,7 +8,6 @@ The floor is the passes that the method cannot do without, with gradients of act
 import argparse
 import itertools
 import multiprocessing
-import resource
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ from dataclasses import dataclass
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedModel
 
+from benchmarks.memory import peak_mebibytes
 from efface.circuits.attribution import edge_scores
 from efface.circuits.metrics import METRICS
 from efface.circuits.recorded_run import frozen_parameters
@@ -77,13 +77,13 @@ def _measure(case: Case, repeats: int) -> tuple[float, float]:
     torch.set_num_threads(case.threads)
     model = _model(case.model)
     run = WAYS[case.way]
-    before, times = _peak_mebibytes(), []
+    before, times = peak_mebibytes(), []
     for _ in range(repeats):
         started = time.perf_counter()
         for first in range(0, case.examples, case.batch_size):
             run(model, *_pair(model, case.batch_size, seed=first))
         times.append(time.perf_counter() - started)
-    return min(times) / case.examples, _peak_mebibytes() - before
+    return min(times) / case.examples, peak_mebibytes() - before
 
 
 def _ours(model: PreTrainedModel, batch: Batch, corrupted_ids: torch.Tensor) -> None:
@@ -136,10 +136,6 @@ def _pair(model: PreTrainedModel, size: int, *, seed: int) -> tuple[Batch, torch
 
 def _time(found: tuple[float, float, Case]) -> float:
     return found[0]
-
-
-def _peak_mebibytes() -> float:
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
 if __name__ == "__main__":

@@ -7,7 +7,6 @@ ten epochs; `--corpus-rows` does the same for a forget set as large as a book's,
 
 import argparse
 import multiprocessing
-import resource
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -16,6 +15,7 @@ from pathlib import Path
 
 import torch
 
+from benchmarks.memory import peak_mebibytes
 from efface.activations.capture import sampled_to_columns
 from efface.corpora.tofu import read_tofu
 from efface.editing.grom import Grom
@@ -70,10 +70,10 @@ def main() -> None:
 def _measured(case: Case) -> tuple[float, float]:
     torch.set_num_threads(case.threads)
     task = _task(case)
-    before = _peak_mebibytes()
+    before = peak_mebibytes()
     started = time.perf_counter()
     share = WAYS[case.way](task, case)
-    return (time.perf_counter() - started) / share, _peak_mebibytes() - before
+    return (time.perf_counter() - started) / share, peak_mebibytes() - before
 
 
 def _task(case: Case) -> EditTask:
@@ -132,10 +132,6 @@ WAYS: dict[str, Callable[[EditTask, Case], float]] = {
     "SimNPO": _descent(SimNpo()),
     "NPO": _descent(Npo()),
 }
-
-
-def _peak_mebibytes() -> float:
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
 if __name__ == "__main__":

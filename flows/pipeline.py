@@ -18,6 +18,8 @@ from flows.dag_picture import as_data_url, dag_svg
 from flows.dvc_graph import StageFailed, read_graph, read_upstream, reproduce
 from flows.environment import set_environment, with_this_python
 from flows.profile_run import clone_environment, keep_results, work_clone
+from stages.lineage import FLOW_RUN
+from stages.process import CONCURRENT
 
 set_environment()
 
@@ -33,8 +35,6 @@ from prefect.runtime import flow_run  # noqa: E402
 from prefect.states import Completed, Failed, State  # noqa: E402
 from prefect.task_runners import TaskRunner, ThreadPoolTaskRunner  # noqa: E402
 
-CONCURRENT = "EFFACE_CONCURRENT_STAGES"
-FLOW_RUN = "EFFACE_FLOW_RUN"
 METRICS, REPORT = Path("data/compare/metrics.parquet"), Path("data/report/index.html")
 AFTER_STAGES = {"register_models": ["stages", "register_models"], "promotion": ["flows.promotion"]}
 AT_ONCE = cast(TaskRunner[PrefectFuture[Any]], ThreadPoolTaskRunner(max_workers=int(os.environ.get(CONCURRENT, "1"))))

@@ -9,6 +9,7 @@ from typing import Any
 import yaml
 
 Lock = dict[str, dict[str, Any]]
+FLOW_RUN = "EFFACE_FLOW_RUN"  # the environment variable that names the flow run which computes
 WRITTEN_BY_STAGES = ("data/", "models/")
 MEASURES = ("score_cud", "evaluate@{model}", "quantize_attack@{model}")
 STEPS = {

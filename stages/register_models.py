@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from stages.lineage import Lock, content_key, lineage_of, lineage_sha256, producer_of, read_lock
+from stages.lineage import FLOW_RUN, Lock, content_key, lineage_of, lineage_sha256, producer_of, read_lock
 from stages.registry import CARD, LINEAGE, logged_file, registry_client, tracking_uri
 
 if TYPE_CHECKING:
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
 METRICS = Path("data/compare/metrics.json")
 RECEIPTS = Path("data/register_models/receipts.json")
-FLOW_RUN = "EFFACE_FLOW_RUN"
 CODE = ("efface", "stages", "dvc.yaml")
 
 
