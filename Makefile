@@ -13,7 +13,7 @@ export TOKENIZERS_PARALLELISM = false
 
 repro: $(VENV)/installed
 ifeq ($(PROFILE),)
-	$(BIN)/python -m stages.server -- $(BIN)/dvc repro
+	$(BIN)/python -m stages.server -- $(BIN)/python -m stages.dvc repro
 	$(BIN)/python -m stages register_models
 	$(BIN)/python -m stages results_table
 else

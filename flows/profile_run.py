@@ -141,7 +141,7 @@ def main(argv: list[str]) -> int:
     set_environment(root)
     try:
         clone = work_clone(root, name)
-        code = _run(clone, "stages.server", "--", "dvc", "repro")
+        code = _run(clone, "stages.server", "--", "python", "-m", "stages.dvc", "repro")
         if code:
             print(f"profile {name}: stopped; finished work is kept, run it again to continue", file=sys.stderr)
             return code

@@ -11,6 +11,7 @@ import yaml
 Lock = dict[str, dict[str, Any]]
 FLOW_RUN = "EFFACE_FLOW_RUN"  # the environment variable that names the flow run which computes
 WRITTEN_BY_STAGES = ("data/", "models/")
+LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 MEASURES = ("score_cud", "evaluate@{model}", "quantize_attack@{model}")
 STEPS = {
     "base model": ("train_target",),
@@ -29,7 +30,7 @@ def read_lock(path: str | Path = "dvc.lock") -> Lock:
     """
     if not Path(path).is_file():
         raise FileNotFoundError(f"{path}: no such file; `dvc repro` writes it")
-    return (yaml.safe_load(Path(path).read_text()) or {}).get("stages", {})
+    return (yaml.load(Path(path).read_text(), Loader=LOADER) or {}).get("stages", {})
 
 
 def producer_of(lock: Lock, path: str) -> str | None:
@@ -119,7 +120,8 @@ def _behind(lock: Lock, first: Sequence[str | None]) -> dict[str, dict[str, Any]
             "outs": {out["path"]: out["md5"] for out in record.get("outs", [])},
         }
         for dep in record.get("deps", []):
-            waiting.extend(_producers_for(lock, dep["path"]))
+            if dep["path"].startswith(WRITTEN_BY_STAGES):
+                waiting.extend(_producers_for(lock, dep["path"]))
     return stages
 
 

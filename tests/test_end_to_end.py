@@ -59,7 +59,7 @@ def run(folder: Path, *command: str) -> str:
 @pytest.mark.end_to_end
 def test_pipeline_runs_repeats_and_reruns_only_what_changed(tmp_path):
     folder = checkout(tmp_path / "checkout")
-    repro = (sys.executable, "-m", "stages.server", "--", sys.executable, "-m", "dvc", "repro")
+    repro = (sys.executable, "-m", "stages.server", "--", sys.executable, "-m", "stages.dvc", "repro")
     run(folder, *repro)
 
     metrics = json.loads((folder / "data/compare/metrics.json").read_text())
