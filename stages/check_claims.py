@@ -14,10 +14,12 @@ from stages.tables.agreement import AGREEMENT
 from stages.tables.claims import CLAIMS
 from stages.tables.contrasts import CONTRASTS
 from stages.tables.metrics import METRICS
+from stages.tables.pairwise import PAIRWISE
 from stages.tables.predictions import PREDICTIONS
 
 DATA = Path("data")
 GRADIENT = ("grad_ascent", "grad_diff", "npo", "sim_npo", "undial")
+SIGNIFICANT = 0.05
 UNDECIDED, ABSENT = "undecided", "not testable here"
 Finding = tuple[str, str]
 
@@ -27,6 +29,7 @@ class Found:
     """The tables that claims are checked against."""
 
     metrics: pl.DataFrame
+    pairwise: pl.DataFrame
     predictions: pl.DataFrame
     agreement: pl.DataFrame
     contrasts: pl.DataFrame
@@ -36,11 +39,12 @@ class Found:
 def main(item: str | None = None) -> None:
     params = load_params()
     metrics = METRICS.read(DATA / "compare/metrics.parquet").drop_nulls("value")
+    pairwise = PAIRWISE.read(DATA / "compare/pairwise.parquet")
     predictions, agreement, contrasts = (
         table.read(DATA / "analyse_difficulty" / f"{table.name}.parquet")
         for table in (PREDICTIONS, AGREEMENT, CONTRASTS)
     )
-    rows = claim_rows(Found(metrics, predictions, agreement, contrasts, params))
+    rows = claim_rows(Found(metrics, pairwise, predictions, agreement, contrasts, params))
     CLAIMS.write(DATA / "check_claims/claims.parquet", pl.DataFrame(rows, orient="row", schema=list(CLAIMS.columns)))
 
 
@@ -153,6 +157,7 @@ def localisation_helps(found: Found) -> Finding:
 
 
 def grom_is_best(found: Found) -> Finding:
+    """The best GROM edit against the best other one, by their paired difference."""
     scores = finals(found, tuple(found.params.edit))
     own = {name: values for name, values in scores.items() if found.params.edit[name].method == "grom"}
     others = {name: values for name, values in scores.items() if name not in own}
@@ -161,9 +166,11 @@ def grom_is_best(found: Found) -> Finding:
     (name, best), (other, rival) = (max(part.items(), key=lambda item: item[1][0]) for part in (own, others))
     text = f"Final of {name} {best[0]:.3f} [{best[1]:.3f}, {best[2]:.3f}], of {other} {rival[0]:.3f} "
     text += f"[{rival[1]:.3f}, {rival[2]:.3f}]"
-    if best[1] <= rival[2] and rival[1] <= best[2]:
-        return text, UNDECIDED
-    return text, "holds" if best[0] > rival[0] else "does not hold"
+    pairs = found.pairwise.filter(quantization="none", metric="final_score", forget_set=found.params.sets[0])
+    p = pairs.filter(pl.concat_list("first", "second").list.sort() == sorted([name, other]))["p_holm"]
+    if p.is_empty() or p.item() >= SIGNIFICANT:
+        return f"{text}; p {p.item():.2g} (Holm)" if len(p) else text, UNDECIDED
+    return f"{text}; p {p.item():.2g} (Holm)", "holds" if best[0] > rival[0] else "does not hold"
 
 
 def survives_four_bits(found: Found, *, methods: tuple[str, ...], recovers: bool) -> Finding:

@@ -1,4 +1,4 @@
-"""Joins the results of the models named in params: metrics with intervals, recovery, paired differences, headline."""
+"""Joins the results of the models named in params: metrics with intervals, recovery, differences, headline."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -20,11 +20,13 @@ from efface.evaluation.comparison import (
     utility_measurements,
 )
 from efface.evaluation.directions import direction
+from efface.evaluation.pairwise import Difference, pairwise_differences
 from stages.comparison_inputs import UNQUANTIZED, Results, read_results, read_splits
 from stages.params import Compare, Params, load_params
 from stages.results_table import headline
 from stages.tables.metrics import METRICS
 from stages.tables.paired import PAIRED
+from stages.tables.pairwise import PAIRWISE
 from stages.tables.table import Table
 
 OUTPUT = Path("data/compare")
@@ -54,6 +56,7 @@ def main(item: str | None = None) -> None:
     params = load_params()
     splits = {forget_set: read_splits(forget_set, params) for forget_set in params.sets}
     metrics, paired = [], []
+    edited: dict[tuple[str, str], dict[str, Scores]] = {}
     for variant in tqdm(_variants(params), desc="compare", unit="variant"):
         of_set = splits[str(variant.key["forget_set"])]
         try:
@@ -61,8 +64,12 @@ def main(item: str | None = None) -> None:
             paired += _paired_rows(variant, of_set, params.compare)
         except ValueError as error:
             raise ValueError(f"{variant.key['model']}, quantization {variant.quantization}: {error}") from error
+        if params.models[str(variant.key["model"])].edit:
+            same = edited.setdefault((str(variant.key["forget_set"]), variant.quantization), {})
+            same[str(variant.key["edit"])] = variant.scores
     METRICS.write(OUTPUT / "metrics.parquet", _frame(metrics, METRICS))
     PAIRED.write(OUTPUT / "paired.parquet", _frame(paired, PAIRED))
+    PAIRWISE.write(OUTPUT / "pairwise.parquet", _frame(list(_pairwise_rows(edited, splits, params)), PAIRWISE))
     numbers = headline(METRICS.read(OUTPUT / "metrics.parquet"))
     (OUTPUT / "metrics.json").write_text(json.dumps(numbers, indent=2) + "\n")
 
@@ -118,7 +125,20 @@ def _paired_rows(variant: Variant, splits: Mapping[str, Split], settings: Compar
     ]
 
 
-def _fields(measurement: Measurement, value: str) -> dict[str, str | float | int | None]:
+def _pairwise_rows(
+    edited: Mapping[tuple[str, str], Mapping[str, Scores]],
+    splits: Mapping[str, Mapping[str, Split]],
+    params: Params,
+) -> Iterator[dict]:
+    """Rows of PAIRWISE, from the scores of every edit on each forget set at each quantization."""
+    for (forget_set, quantization), models in edited.items():
+        key = {"profile": params.profile, "forget_set": forget_set, "quantization": quantization}
+        for found in pairwise_differences(models, splits[forget_set], confidence=params.compare.confidence):
+            names = {"first": found.first, "second": found.second, "p": found.p, "p_holm": found.p_holm}
+            yield key | names | _fields(found, "difference")
+
+
+def _fields(measurement: Measurement | Difference, value: str) -> dict[str, str | float | int | None]:
     """The columns that one measurement fills; `value` names the column of its value."""
     estimate = measurement.estimate
     return {

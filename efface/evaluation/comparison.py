@@ -39,6 +39,18 @@ class Measurement:
     estimate: Estimate
 
 
+@dataclass(frozen=True)
+class UtilityDraws:
+    """A score made of many means: its value, and what it is in each bootstrap draw."""
+
+    split: str
+    metric: str
+    value: float
+    draws: Float[np.ndarray, " draw"]
+    n: int
+    groups: int
+
+
 def split_values(scores: Scores, split: Split, metric: str) -> Float[np.ndarray, " example"]:
     """Values in the order of the split's ids, NaN where an example has no such metric.
 
@@ -67,9 +79,19 @@ def split_measurements(scores: Scores, splits: Iterable[Split], *, confidence: f
 
 
 def utility_measurements(scores: Scores, splits: Mapping[str, Split], *, confidence: float) -> list[Measurement]:
-    """Model utility and, from it, the final score; nothing where a part is missing, as ROUGE without generation.
+    """Model utility and, from it, the final score; nothing where a part is missing, as ROUGE without generation."""
+    found = []
+    for score in utility_draws(scores, splits):
+        low, high = interval(score.draws, groups=score.groups, confidence=confidence)
+        found.append(Measurement(score.split, score.metric, Estimate(score.value, score.n, low, high)))
+    return found
 
-    Splits are resampled independently of each other, so an interval covers all parts at once.
+
+def utility_draws(scores: Scores, splits: Mapping[str, Split]) -> list[UtilityDraws]:
+    """Model utility and final score with their bootstrap draws; nothing where a part is missing.
+
+    Splits are resampled independently of each other, so that the draws vary with all parts at once; those of two models
+    on the same splits are paired.
     """
     needed = [*UTILITY_PARTS, *(("forget", metric) for metric in FORGOTTEN)]
     if any(split not in splits or metric not in scores for split, metric in needed):
@@ -86,11 +108,10 @@ def utility_measurements(scores: Scores, splits: Mapping[str, Split], *, confide
         rouge, probability, extraction = (parts["forget", metric] for metric in FORGOTTEN)
         return final_score(rouge, probability, extraction, model_utility(parts))
 
-    found = []
-    for name, split, score in (("model_utility", "utility", model_utility), ("final_score", "all", final)):
-        low, high = interval(np.asarray(score(draws)), groups=groups, confidence=confidence)
-        found.append(Measurement(split, name, Estimate(float(score(means)), n, low, high)))
-    return found
+    return [
+        UtilityDraws(split, metric, float(score(means)), np.asarray(score(draws)), n, groups)
+        for metric, split, score in (("model_utility", "utility", model_utility), ("final_score", "all", final))
+    ]
 
 
 def forget_quality_measurements(

@@ -18,6 +18,7 @@ from stages.tables.examples import EXAMPLES
 from stages.tables.faithfulness import FAITHFULNESS
 from stages.tables.forget_sets import FORGET_SETS
 from stages.tables.metrics import METRICS
+from stages.tables.pairwise import PAIRWISE
 from stages.tables.predictions import PREDICTIONS
 from stages.tables.quantized_weights import QUANTIZED_WEIGHTS
 from stages.tables.results import RESULTS
@@ -45,7 +46,7 @@ class Inputs:
     `outcomes`: forget_set × edit × quantization, a column and its interval per name of MEASURED. `difficulty`: id, cud,
     undefined, anchor, group. `forgetting`: id, edit, forget_set, forgetting. `energies`: forget_set, layer, partition,
     energy_share. `weights`: edit, forget_set, scheme, changed_code_share, surviving_ratio, edited matrices only.
-    `agreement`, `contrasts`, `predictions`, `faithfulness`, `claims`: the tables of that name.
+    `pairwise`, `agreement`, `contrasts`, `predictions`, `faithfulness`, `claims`: the tables of that name.
     `curves`: loss per epoch by model. `confidence`: of all intervals.
     `source`: where the model came from that was trained.
     """
@@ -53,6 +54,7 @@ class Inputs:
     examples: pl.DataFrame
     sets: dict[str, list[int]]
     outcomes: pl.DataFrame
+    pairwise: pl.DataFrame
     difficulty: pl.DataFrame
     forgetting: pl.DataFrame
     energies: pl.DataFrame
@@ -96,6 +98,7 @@ def read_inputs(params: Params) -> Inputs:
         examples=EXAMPLES.read(EXAMPLES_FILE),
         sets=sets,
         outcomes=outcomes(METRICS.read(DATA / "compare/metrics.parquet")),
+        pairwise=PAIRWISE.read(DATA / "compare/pairwise.parquet"),
         difficulty=_difficulty(sets),
         forgetting=_forgetting(params, sets),
         energies=_energies(params.task_matrices),

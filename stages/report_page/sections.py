@@ -11,6 +11,7 @@ from stages.report_page.signatures import circuit_shapes
 from stages.report_page.style import edit_looks, set_looks
 from stages.report_page.tables import (
     claims_grid,
+    differences_grid,
     faithfulness_grid,
     quantized_grid,
     results_grid,
@@ -51,7 +52,29 @@ def results_section(inputs: Inputs) -> Section:
         f"weights as they are. The same models after quantization are further down.{best_final(inputs)}"
     )
     grid = results_grid(inputs.outcomes, list(inputs.sets))
-    return Section("results", "Results", intro, [TableBlock("Methods by forget set", reading, grid)])
+    blocks: list[TableBlock] = [TableBlock("Methods by forget set", reading, grid)]
+    pairs = inputs.pairwise.filter(forget_set=inputs.first_set, quantization="none", metric="final_score")
+    if not pairs.is_empty():
+        best_first = inputs.outcomes.filter(pl.col("edit").is_in(list(inputs.edits)), forget_set=inputs.first_set)
+        best_first = best_first.filter(quantization="none").sort("final_score", descending=True, nulls_last=True)
+        blocks.append(_differences(pairs, best_first["edit"].to_list()))
+    return Section("results", "Results", intro, blocks)
+
+
+def _differences(pairs: pl.DataFrame, edits: list[str]) -> TableBlock:
+    both_ways = pl.concat(
+        [
+            pairs,
+            pairs.with_columns(first="second", second="first", difference=-pl.col("difference")),
+        ]
+    )
+    apart = (pairs["p_holm"] < 0.05).sum()
+    return TableBlock(
+        "Which methods differ",
+        f"Best Final score first. Paired over the same authors, p by Holm over all {len(pairs)} pairs: {apart} of them "
+        "are below 0.05. The other pairs cannot be told apart on this forget set.",
+        differences_grid(both_ways, edits),
+    )
 
 
 def best_final(inputs: Inputs) -> str:

@@ -72,6 +72,21 @@ def results_grid(outcomes: pl.DataFrame, sets: Sequence[str]) -> Grid:
     return Grid([Column(*RESULTS_COLUMNS[name]) for name in names], groups)
 
 
+def differences_grid(pairwise: pl.DataFrame, edits: Sequence[str]) -> Grid:
+    """Final score of the row's edit minus the column's, with Holm's p."""
+    found = {(row["first"], row["second"]): row for row in pairwise.iter_rows(named=True)}
+    rows = []
+    for place, first in enumerate(edits[:-1]):
+        of_row = [found.get((first, second)) for second in edits[place + 1 :]]
+        cells = [Cell("") if row is None else _difference(row) for row in of_row]
+        rows.append((first, [Cell("")] * place + cells))
+    return Grid([Column(edit) for edit in edits[1:]], [Group("", rows)], first="Final less that of →")
+
+
+def _difference(row: Mapping) -> Cell:
+    return Cell(signed(row["difference"]), f"p {number(row['p_holm'], p_value=True)}")
+
+
 def quantized_grid(outcomes: pl.DataFrame, sets: Sequence[str], schemes: Sequence[str]) -> Grid:
     """p(forget), recovery and p(retain) of every model under every quantization scheme, by forget set."""
     blocks = (
@@ -182,13 +197,18 @@ def number(value: float | None, *, p_value: bool = False) -> str:
     return text.replace("-", "−")
 
 
+def signed(value: float, *, digits: int = 3) -> str:
+    """A number with its sign, whatever it is."""
+    return f"{value:+.{digits}f}".replace("-", "−")
+
+
 def _signed(row: Mapping | None, value: str, low: str, high: str) -> Cell:
     """A number between −1 and 1 with its interval and number of examples."""
     if row is None or row[value] is None:
         return Cell(ABSENT)
     interval = "" if row[low] is None else f"{row[low]:+.2f} – {row[high]:+.2f}"
     n = f"n {row['n']}" if row["n"] is not None else ""
-    return Cell(f"{row[value]:+.2f}".replace("-", "−"), ", ".join(filter(None, [interval, n])).replace("-", "−"))
+    return Cell(signed(row[value], digits=2), ", ".join(filter(None, [interval, n])).replace("-", "−"))
 
 
 def _cell(row: Mapping, name: str) -> Cell:

@@ -16,6 +16,7 @@ from stages.tables.agreement import AGREEMENT
 from stages.tables.claims import CLAIMS
 from stages.tables.contrasts import CONTRASTS
 from stages.tables.metrics import METRICS
+from stages.tables.pairwise import PAIRWISE
 from stages.tables.predictions import PREDICTIONS
 
 EDITS = {
@@ -31,10 +32,11 @@ def frame(table, rows: list[dict[str, Any]]) -> pl.DataFrame:
     return pl.DataFrame(rows, schema=empty.schema)
 
 
-def found(*, metrics=(), predictions=(), agreement=(), contrasts=()) -> Found:
+def found(*, metrics=(), pairwise=(), predictions=(), agreement=(), contrasts=()) -> Found:
     params: Any = SimpleNamespace(edit=EDITS, sets=("default", "easy", "hard"), score_cud=Cud())
     return Found(
         frame(METRICS, list(metrics)),
+        frame(PAIRWISE, list(pairwise)),
         frame(PREDICTIONS, list(predictions)),
         frame(AGREEMENT, list(agreement)),
         frame(CONTRASTS, list(contrasts)),
@@ -73,11 +75,14 @@ def test_prediction_is_judged_on_the_held_out_half(intervals, verdict):
     assert check_claims.foretells(found(predictions=rows + other_half))[1] == verdict
 
 
-def test_the_best_method_is_judged_by_intervals_that_do_not_overlap():
-    def verdict(grom: float, npo: float) -> str:
-        return check_claims.grom_is_best(found(metrics=[measured("grom", grom), measured("npo", npo)]))[1]
+def test_the_best_method_is_judged_by_the_paired_difference():
+    def verdict(grom: float, npo: float, p: float) -> str:
+        pair = {"first": "npo", "second": "grom", "metric": "final_score", "quantization": "none", "p_holm": p}
+        rows = [measured("grom", grom), measured("npo", npo)]
+        return check_claims.grom_is_best(found(metrics=rows, pairwise=[pair | {"forget_set": "default"}]))[1]
 
-    assert (verdict(0.9, 0.8), verdict(0.8, 0.9), verdict(0.80, 0.81)) == ("holds", "does not hold", "undecided")
+    assert (verdict(0.9, 0.8, 0.01), verdict(0.8, 0.9, 0.01)) == ("holds", "does not hold")
+    assert verdict(0.9, 0.8, 0.2) == "undecided"
 
 
 @pytest.mark.parametrize(
@@ -108,6 +113,7 @@ def test_qr_and_svd_are_compared_within_five_percent():
 def test_every_claim_has_a_row_even_where_nothing_was_measured(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     METRICS.write("data/compare/metrics.parquet", frame(METRICS, []))
+    PAIRWISE.write("data/compare/pairwise.parquet", frame(PAIRWISE, []))
     for table in (PREDICTIONS, AGREEMENT, CONTRASTS):
         table.write(f"data/analyse_difficulty/{table.name}.parquet", frame(table, []))
     monkeypatch.setattr(check_claims, "load_params", lambda: found().params)

@@ -15,6 +15,7 @@ from stages.tables.examples import EXAMPLES
 from stages.tables.forget_sets import FORGET_SETS
 from stages.tables.metrics import METRICS
 from stages.tables.paired import PAIRED
+from stages.tables.pairwise import PAIRWISE
 from stages.tables.results import RESULTS
 
 # id: (split, author, utility); 3 is an anchor and 9 belongs to no split
@@ -161,6 +162,24 @@ def test_paired_differences(params):
     found = dict(paired.select("reference", "mean_difference").iter_rows())
     assert found == {"target": pytest.approx(-0.7), "retained": pytest.approx(0.1)}
     assert (paired["ci_low"] <= paired["mean_difference"]).all()
+
+
+def test_edits_of_one_set_are_compared_with_each_other(params):
+    """RMU has probability 0.2, 0.3, 0.5 where GROM has 0.1, 0.2, 0.3: 0.4/3 apart on the same three examples."""
+    FORGET["rmu-default", "none"], FORGET["rmu-default", "rtn_4"] = (0.2, 0.3, 0.5), (0.3, 0.4, 0.5)
+    RATIOS["rmu-default"] = RATIOS["grom-default"]
+    RESULTS.write("data/evaluate/rmu-default/results.parquet", results("rmu-default", "none"))
+    RESULTS.write("data/quantize_attack/rmu-default/results.parquet", results("rmu-default", "rtn_4"))
+    params.models["rmu-default"] = ModelItem(base="models/target", weights="rmu-default", edit="rmu", set="default")
+    compare.main()
+    pairs = PAIRWISE.read("data/compare/pairwise.parquet")
+    row = pairs.filter(quantization="none", split="forget", metric="probability").row(0, named=True)
+    sign = 1 if row["first"] == "rmu" else -1
+    assert {row["first"], row["second"]} == {"rmu", "grom"} and row["n"] == 3
+    assert sign * row["difference"] == pytest.approx(0.4 / 3)
+    assert row["p"] == row["p_holm"] < 1
+    assert pairs.filter(quantization="rtn_4", split="forget", metric="probability")["p"].to_list() == [1.0]
+    assert set(pairs.filter(quantization="none")["metric"]) >= {"model_utility", "final_score", "rougeL_recall"}
 
 
 def test_headline_is_nested_finite_and_rounded(params):

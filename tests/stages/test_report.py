@@ -5,7 +5,7 @@ import re
 import shutil
 from collections.abc import Iterator
 from html.parser import HTMLParser
-from itertools import pairwise
+from itertools import combinations, pairwise
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -31,6 +31,7 @@ from stages.tables.examples import EXAMPLES
 from stages.tables.faithfulness import FAITHFULNESS
 from stages.tables.forget_sets import FORGET_SETS
 from stages.tables.metrics import METRICS
+from stages.tables.pairwise import PAIRWISE
 from stages.tables.predictions import PREDICTIONS
 from stages.tables.predictors import PREDICTORS
 from stages.tables.quantized_weights import QUANTIZED_WEIGHTS
@@ -86,6 +87,7 @@ def fabricate(given: SimpleNamespace) -> None:
         write(FORGET_SETS, f"forget_sets/{name}", {"id": sorted(ids), "role": ["forget"] * SIZE})
     write(EXAMPLES, "prepare_data/examples", [example(number) for number in range(POOL + 20)])
     write(METRICS, "compare/metrics", list(metric_rows(given, random)))
+    write(PAIRWISE, "compare/pairwise", list(pairwise_rows(list(given.edit))))
     write(DIFFICULTY, "score_cud/difficulty", difficulty_rows(cud))
     write(FAITHFULNESS, "measure_faithfulness/faithfulness", list(faithfulness_rows()))
     write(PREDICTORS, "score_predictors/predictors", predictor_rows(cud, random))
@@ -119,6 +121,18 @@ def example(number: int) -> dict:
         "perturbed_answers": [], "trained": True, "pool": number < POOL, "anchor_candidate": number < ANCHORS,
         "utility": number >= POOL,
     }  # fmt: skip
+
+
+def pairwise_rows(edits: list[str]) -> Iterator[dict]:
+    key = {"forget_set": "default", "quantization": "none", "split": "all", "metric": "final_score"}
+    for place, (first, second) in enumerate(combinations(edits, 2)):
+        yield key | {
+            "first": first,
+            "second": second,
+            "difference": 0.123 + place,
+            "p": 0.004,
+            "p_holm": 0.012 * (place + 1),
+        }
 
 
 def metric_rows(given: SimpleNamespace, random: np.random.Generator) -> Iterator[dict]:
@@ -310,9 +324,18 @@ def test_page_is_complete_and_needs_nothing_else(checkout):
 def test_every_model_set_and_quantization_is_in_the_tables(checkout):
     rows = re.findall(r"<tr><th>(\w+)</th><td>", page())
     edited = [model for model in checkout.models.values() if model.edit]
-    assert len(rows) == 2 * (len(edited) + 2 * len(SETS)) + len(["all", "held_out"]) * 5 + 4 + 4
+    assert len(rows) == 2 * (len(edited) + 2 * len(SETS)) + len(["all", "held_out"]) * 5 + 4 + 4 + len(
+        ["grom", "qr_erase"]
+    )
     assert all(page().count(f">forget set {name}<") == 2 for name in SETS)
     assert all(f"<th>{scheme}&nbsp;<span" in page() for scheme in ("none", *SCHEMES))
+
+
+def test_every_pair_of_methods_is_compared_once(checkout):
+    """Three methods: three differences, by either sign, with their corrected p."""
+    differences = re.findall(r"[+−](?:0\.123|1\.123|2\.123)", page())
+    assert sorted(text[1:] for text in differences) == ["0.123", "1.123", "2.123"]
+    assert "p by Holm over all 3 pairs: 3 of them" in page() and "p 0.012" in page() and "p 0.036" in page()
 
 
 def test_text_from_parameters_is_escaped(checkout):
@@ -351,6 +374,7 @@ def test_absent_parts_say_why_and_leave_the_rest(checkout):
         pl.col("quantization") == "none", pl.col("edit") != "retained", ~pl.col("metric").is_in(absent)
     )
     METRICS.write("data/compare/metrics.parquet", metrics)
+    write(PAIRWISE, "compare/pairwise", [])
     checkout.models = {name: model for name, model in checkout.models.items() if not name.startswith("retained")}
     for name in checkout.models:
         write(QUANTIZED_WEIGHTS, f"quantize_attack/{name}/weights", [])
@@ -377,6 +401,7 @@ def test_a_grid_of_one_edit_on_one_set_of_a_gguf_model(checkout):
     checkout.train_target.model.source = "models/small.gguf"
     keep = pl.col("model").is_in(list(checkout.models)) & (pl.col("forget_set") == "default")
     METRICS.write("data/compare/metrics.parquet", METRICS.read("data/compare/metrics.parquet").filter(keep))
+    write(PAIRWISE, "compare/pairwise", [])
     report.main()
     assert re.findall(r"Not drawn: ([^<]*)<", page()) == [
         "no edit ran on more than one forget set.",
