@@ -9,7 +9,7 @@ export DO_NOT_TRACK = true
 export MLFLOW_DISABLE_TELEMETRY = true
 export TOKENIZERS_PARALLELISM = false
 
-.PHONY: repro test check clean
+.PHONY: repro test audit clean
 
 repro: $(VENV)/installed
 ifeq ($(PROFILE),)
@@ -38,6 +38,11 @@ $(VENV)/installed: pyproject.toml
 $(VENV)/installed-test: $(VENV)/installed
 	$(BIN)/python -m pip install --quiet --editable '.[test]'
 	touch $@
+
+# Known vulnerabilities of what is installed here; needs the network.
+audit: $(VENV)/installed
+	$(BIN)/python -m pip install --quiet 'pip-audit>=2.9,<3'
+	$(BIN)/pip-audit --skip-editable
 
 clean:
 	rm -rf .scratch .state .pytest_cache .ruff_cache

@@ -1,7 +1,8 @@
 """Load, save, and the only knowledge of architectures: where layer l keeps its projections and norms."""
 
 import hashlib
-from collections.abc import Iterable
+import tempfile
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -50,13 +51,24 @@ class Anatomy:
     parallel: bool
 
 
-def load_model(source: str | Path, *, dtype: torch.dtype = torch.float32, device: str = "cpu") -> PreTrainedModel:
+def load_model(
+    source: str | Path, *, dtype: torch.dtype = torch.float32, device: str | Mapping[str, str | int] = "cpu"
+) -> PreTrainedModel:
     """A causal language model in evaluation mode, from a folder, a GGUF file or the Hugging Face Hub by name.
 
-    Raises: FileNotFoundError where a path-like source does not exist.
+    `device` is where all of it goes; `auto` spreads a model that one device cannot hold over all there are, and a map
+    from module names to devices (`disk` is one: weights are read when they are needed) says where each part goes. Such
+    a model can be scored and asked; attribution and edits need all weights in memory. Pickled weights are not read.
+
+    Raises: FileNotFoundError where a path-like source does not exist; OSError where there are no safetensors.
     """
-    model = AutoModelForCausalLM.from_pretrained(**_located(source), dtype=dtype, trust_remote_code=False)
-    return model.to(torch.device(device)).eval()  # pyright: ignore[reportArgumentType]
+    spread = device == "auto" or not isinstance(device, str)
+    options = {"device_map": device, "offload_folder": tempfile.mkdtemp(prefix="efface-")} if spread else {}
+    location = _located(source)
+    if "gguf_file" not in location:
+        options["use_safetensors"] = True
+    model = AutoModelForCausalLM.from_pretrained(**location, **options, dtype=dtype, trust_remote_code=False).eval()
+    return model if spread else model.to(torch.device(device))  # pyright: ignore[reportArgumentType]
 
 
 def load_tokenizer(source: str | Path) -> PreTrainedTokenizerBase:

@@ -1,6 +1,7 @@
 """A throw-away clone for one scheduled run: the newest commit of the origin, on the DVC cache of the main checkout."""
 
 import fcntl
+import re
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -9,6 +10,7 @@ from typing import Any
 
 from flows.profile_run import command_output, put_profile, share_cache
 
+PLAIN = re.compile(r"[\w./:@+ -]*")
 RESULTS = ("dvc.lock", "params.yaml", "data/compare/metrics.json")
 AUTHOR = ("-c", "user.name=efface", "-c", "user.email=efface@localhost")
 
@@ -41,7 +43,8 @@ def run_clone(root: Path, run: str) -> Iterator[Path]:
 def set_parameters(folder: Path, profile: str | None, overrides: Mapping[str, Any]) -> None:
     """Puts a profile's parameters and lock into a clone, then single values: `edit.grom.beta` → 100.
 
-    Comments stay. Raises: ProfileError where there is no such profile; OverrideError where there is no such parameter.
+    Comments stay. Raises: ProfileError where there is no such profile; OverrideError where there is no such parameter
+    or a value could mean something to a shell.
     """
     from dvc.utils.serialize import modify_yaml
 
@@ -49,6 +52,9 @@ def set_parameters(folder: Path, profile: str | None, overrides: Mapping[str, An
         put_profile(folder, profile, folder)
     if not overrides:
         return
+    for text in _texts(overrides):
+        if not PLAIN.fullmatch(text):
+            raise OverrideError(f"override with {text!r}: DVC puts values into commands; expected {PLAIN.pattern}")
     with modify_yaml(folder / "params.yaml") as params:
         for name, value in overrides.items():
             *sections, last = name.split(".")
@@ -59,6 +65,15 @@ def set_parameters(folder: Path, profile: str | None, overrides: Mapping[str, An
                 known = ", ".join(place) if isinstance(place, Mapping) else "nothing below it"
                 raise OverrideError(f"override {name!r}: no such parameter; params.yaml has there: {known}")
             place[last] = value
+
+
+def _texts(value: Any) -> Iterator[str]:
+    """Every text inside a value, keys too."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping | list):
+        for part in [*value, *value.values()] if isinstance(value, Mapping) else value:
+            yield from _texts(part)
 
 
 def commit_results(folder: Path, run: str) -> str | None:

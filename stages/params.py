@@ -1,10 +1,11 @@
 """params.yaml as one checked object: one section per stage, unknown keys refused."""
 
+import re
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 import yaml
-from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError, model_validator
 
 from efface.circuits.extraction import CircuitExtraction
 from efface.corpora.selection import CorpusSelection
@@ -15,6 +16,30 @@ from efface.task_matrices.factors import TaskMatrices
 from efface.tokenization import Template
 from efface.training.lora import Lora
 from stages.editors import Editor
+
+
+def _checked_name(name: str) -> str:
+    """A name becomes part of paths and of commands that a shell reads.
+
+    Raises: ValueError where it could mean anything else there.
+    """
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]*", name):
+        raise ValueError("expected a letter or digit, then letters, digits, `_`, `.` or `-`; rename it")
+    return name
+
+
+def _checked_path(path: str) -> str:
+    """A path of a stage's output.
+
+    Raises: ValueError where it leaves data/ and models/.
+    """
+    if not re.fullmatch(r"(data|models)(/[A-Za-z0-9_][A-Za-z0-9_.-]*)+", path):
+        raise ValueError("expected a path inside data/ or models/, of plain names")
+    return path
+
+
+Name = Annotated[str, AfterValidator(_checked_name)]
+Output = Annotated[str, AfterValidator(_checked_path)]
 
 
 class Section(BaseModel):
@@ -79,21 +104,21 @@ class MeasureFaithfulness(Section):
 class GridItem(Section):
     """One edited model: which edit on which forget set, and where its inputs and its weights are."""
 
-    edit: str
-    set: str
-    base: str
-    weights: str
-    reads: str
+    edit: Name
+    set: Name
+    base: Output
+    weights: Output
+    reads: Output
 
 
 class ModelItem(Section):
     """One model to evaluate: whole weights where `weights` equals `base`, else a delta on `base`."""
 
-    base: str
-    weights: str
-    edit: str | None = None
-    set: str | None = None
-    reads: str | None = None
+    base: Output
+    weights: Output
+    edit: Name | None = None
+    set: Name | None = None
+    reads: Output | None = None
 
 
 class Evaluate(Section):
@@ -130,11 +155,11 @@ class Compare(Section):
 class Params(Section):
     """Everything `dvc repro` depends on besides code and data."""
 
-    profile: str
+    profile: Name
     seed: int
-    sets: tuple[str, ...]
-    retained: tuple[str, ...]
-    task_matrices: tuple[str, ...]
+    sets: tuple[Name, ...]
+    retained: tuple[Name, ...]
+    task_matrices: tuple[Name, ...]
     tokenization: Tokenization
     prepare_data: CorpusSelection
     train_target: TrainTarget
@@ -145,9 +170,9 @@ class Params(Section):
     measure_faithfulness: MeasureFaithfulness
     score_predictors: Mrd
     score_cud: Cud
-    edit: dict[str, Editor]
-    grid: dict[str, GridItem]
-    models: dict[str, ModelItem]
+    edit: dict[Name, Editor]
+    grid: dict[Name, GridItem]
+    models: dict[Name, ModelItem]
     evaluate: Evaluate
     quantize_attack: QuantizeAttack
     compare: Compare

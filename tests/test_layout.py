@@ -128,3 +128,41 @@ def test_unknown_parameter_is_refused_by_name(tmp_path, where):
     (tmp_path / "params.yaml").write_text(yaml.safe_dump(tree))
     with pytest.raises(ValueError, match="learnign_rate"):
         load_params(tmp_path / "params.yaml")
+
+
+@pytest.mark.parametrize("key", ["sets", "retained", "task_matrices", "edit", "grid", "models"])
+@pytest.mark.parametrize("name", ["a; rm -rf ~", "../up", "$(id)", "-rf", "a b", ""])
+def test_a_name_that_is_no_plain_name_is_refused(tmp_path, key, name):
+    tree = yaml.safe_load((ROOT / "params.yaml").read_text())
+    if isinstance(tree[key], list):
+        tree[key].append(name)
+    else:
+        tree[key][name] = next(iter(tree[key].values()))
+    (tmp_path / "params.yaml").write_text(yaml.safe_dump(tree))
+    with pytest.raises(ValueError, match="expected a letter or digit"):
+        load_params(tmp_path / "params.yaml")
+
+
+@pytest.mark.parametrize("path", ["/etc", "models/../../etc", "models", "data//x", "models/a b"])
+def test_an_output_outside_data_and_models_is_refused(tmp_path, path):
+    tree = yaml.safe_load((ROOT / "params.yaml").read_text())
+    tree["grid"]["grom-default"]["weights"] = path
+    (tmp_path / "params.yaml").write_text(yaml.safe_dump(tree))
+    with pytest.raises(ValueError, match="inside data/ or models/"):
+        load_params(tmp_path / "params.yaml")
+
+
+@pytest.mark.parametrize(
+    "path",
+    sorted(path for folder in ("efface", "stages", "flows") for path in (ROOT / folder).rglob("*.py")),
+    ids=lambda path: str(path.relative_to(ROOT)),
+)
+def test_nothing_unpickles_or_runs_text(path):
+    forbidden = {"eval", "exec", "os.system", "os.popen", "torch.load", "np.load", "yaml.unsafe_load", "yaml.full_load"}
+    assert not {"pickle", "cloudpickle", "dill", "joblib", "shelve"} & imported_modules(path)
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Call):
+            called, options = ast.unparse(node.func), {word.arg: ast.unparse(word.value) for word in node.keywords}
+            assert called not in forbidden, f"{path}: {called}"
+            assert options.get("shell") != "True" and options.get("trust_remote_code") != "True"
+            assert called != "yaml.load" or options.get("Loader") == "LOADER", f"{path}: yaml.load with another loader"

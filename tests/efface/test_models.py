@@ -71,3 +71,37 @@ def test_unknown_architecture_says_what_is_missing():
     shape = dict(hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16, vocab_size=20)
     with pytest.raises(ValueError, match=r"GPTNeoXForCausalLM: no `model\.layers`"):
         anatomy(GPTNeoXForCausalLM(GPTNeoXConfig(**shape)))
+
+
+def test_a_model_spread_over_devices_computes_the_same(tmp_path):
+    """Half of its layers are on disk until they are needed: logits and answers are those of the whole."""
+    whole = scratch_llama(**SHAPE, tie_embeddings=True, seed=0)
+    save_model(whole, tmp_path)
+    places: dict[str, str | int] = dict.fromkeys(
+        ["model.embed_tokens", "model.norm", "model.rotary_emb", "lm_head"], "cpu"
+    )
+    places |= {f"model.layers.{layer}": "disk" if layer % 2 else "cpu" for layer in range(SHAPE["layers"])}
+    spread = load_model(tmp_path, device=places)
+    assert any(parameter.is_meta for parameter in spread.parameters())
+    ids = torch.randint(3, SHAPE["vocab_size"], (3, 9), generator=torch.Generator().manual_seed(0))
+    assert torch.equal(spread(ids).logits, whole(ids).logits)
+    settings = {"max_new_tokens": 4, "do_sample": False, "pad_token_id": 0}
+    assert torch.equal(spread.generate(ids[:, :4], **settings), whole.generate(ids[:, :4], **settings))
+
+
+def test_all_devices_there_are_is_one_where_there_is_one(tmp_path):
+    whole = scratch_llama(**SHAPE, tie_embeddings=False, seed=0)
+    save_model(whole, tmp_path)
+    loaded = load_model(tmp_path, device="auto")
+    assert all(torch.equal(value.cpu(), whole.state_dict()[name]) for name, value in loaded.state_dict().items())
+
+
+def test_pickled_weights_are_refused(tmp_path):
+    """They could run code; the same folder loads once the weights are safetensors."""
+    whole = scratch_llama(**SHAPE, tie_embeddings=False, seed=0)
+    whole.config.save_pretrained(tmp_path)
+    torch.save(whole.state_dict(), tmp_path / "pytorch_model.bin")
+    with pytest.raises(OSError, match=r"no file named model\.safetensors"):
+        load_model(tmp_path)
+    save_model(whole, tmp_path)
+    load_model(tmp_path)

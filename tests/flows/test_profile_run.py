@@ -7,6 +7,7 @@ import pytest
 
 from flows.environment import with_this_python
 from flows.profile_run import ProfileError, clone_environment, keep_results, main, work_clone
+from flows.run_clone import OverrideError, set_parameters
 
 FILES = {
     "dvc.yaml": "stages: {copy: {cmd: 'mkdir -p data/compare && cp params.yaml data/compare/metrics.json', "
@@ -70,3 +71,13 @@ def test_unknown_profiles_are_refused_with_the_known_ones(
 def test_stages_in_a_clone_know_the_main_checkout(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
     assert clone_environment(root) == {"EFFACE_ROOT": str(root), "MLFLOW_TRACKING_URI": f"sqlite:///{root}/mlflow.db"}
+
+
+@pytest.mark.parametrize("value", ["a; rm -rf ~", ["x", "$(id)"], {"k": "`id`"}, {"a|b": 1}, "line\nbreak", "${HOME}"])
+def test_an_override_that_a_shell_could_run_is_refused(tmp_path: Path, value: object) -> None:
+    (tmp_path / "params.yaml").write_text("size: 1\n")
+    with pytest.raises(OverrideError, match="DVC puts values into commands"):
+        set_parameters(tmp_path, None, {"size": value})
+    assert (tmp_path / "params.yaml").read_text() == "size: 1\n"
+    set_parameters(tmp_path, None, {"size": ["models/target", 1.0e-5, {"plain": True}]})
+    assert "models/target" in (tmp_path / "params.yaml").read_text()

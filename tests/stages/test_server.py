@@ -86,6 +86,11 @@ def test_same_output_and_exit_code_either_way(checkout: Path, served: dict[str, 
     assert outcome(stage(checkout, *argv, **served)) == outcome(stage(checkout, *argv))
 
 
+def test_only_its_user_can_reach_the_server(served: dict[str, str]) -> None:
+    [address] = served.values()
+    assert Path(address).is_socket() and Path(address).parent.stat().st_mode & 0o077 == 0
+
+
 def test_messages_and_exit_codes(checkout: Path, served: dict[str, str]) -> None:
     good = stage(checkout, "toy", "good", **served)
     assert (good.returncode, good.stderr) == (0, "on stderr\n")
