@@ -21,6 +21,7 @@ KEPT = {
     "dvc.lock": "dvc.lock",
     "data/compare/metrics.json": "metrics.json",
     "data/compare/metrics.parquet": "metrics.parquet",
+    "data/check_claims/claims.md": "claims.md",
     "data/report/index.html": "report.html",
 }
 NO_INPUT = ("params.yaml", "dvc.lock", "profiles/", "data/", "docs/")

@@ -1,7 +1,7 @@
 """Each headline claim of the three papers beside what this run found; no claim is left out because it fails."""
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -22,6 +22,12 @@ GRADIENT = ("grad_ascent", "grad_diff", "npo", "sim_npo", "undial")
 SIGNIFICANT = 0.05
 UNDECIDED, ABSENT = "undecided", "not testable here"
 Finding = tuple[str, str]
+ClaimRow = tuple[str, str, str, str, str]
+PAGE = """\
+# The papers' claims, profile `{profile}`
+Written by `python -m stages check_claims`. Intervals are bootstrap intervals over authors. *Undecided*: the interval
+covers both answers. No claim is left out because it fails.
+"""
 
 
 @dataclass(frozen=True)
@@ -44,11 +50,18 @@ def main(item: str | None = None) -> None:
         table.read(DATA / "analyse_difficulty" / f"{table.name}.parquet")
         for table in (PREDICTIONS, AGREEMENT, CONTRASTS)
     )
-    rows = claim_rows(Found(metrics, pairwise, predictions, agreement, contrasts, params))
+    rows = list(claim_rows(Found(metrics, pairwise, predictions, agreement, contrasts, params)))
     CLAIMS.write(DATA / "check_claims/claims.parquet", pl.DataFrame(rows, orient="row", schema=list(CLAIMS.columns)))
+    (DATA / "check_claims/claims.md").write_text(claims_page(rows, profile=params.profile), encoding="utf-8")
 
 
-def claim_rows(found: Found) -> Iterator[tuple[str, str, str, str, str]]:
+def claims_page(rows: Sequence[ClaimRow], *, profile: str) -> str:
+    """The rows as Markdown."""
+    lines = ["| " + " | ".join(cells) + " |" for cells in [CLAIMS.columns, ["---"] * len(CLAIMS.columns), *rows]]
+    return f"{PAGE.format(profile=profile)}\n" + "\n".join(lines) + "\n"
+
+
+def claim_rows(found: Found) -> Iterator[ClaimRow]:
     """Rows of CLAIMS: those that this run can weigh, then those that it cannot."""
     for paper, claim, published, check in CHECKED:
         yield (paper, claim, published, *check(found))

@@ -1,5 +1,6 @@
 """Verdicts on claims, from tables whose answer is known."""
 
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -23,6 +24,7 @@ EDITS = {
     "grom": Grom(), "npo": Npo(), "npo_localised": Npo(localised=True), "grad_diff": GradDiff(), "qr_erase": QrErase(),
     "unlearn_svd": UnlearnSvd(),
 }  # fmt: skip
+ROOT = Path(__file__).resolve().parents[2]
 VERDICTS = {"holds", "does not hold", "undecided", "not testable here", "not built"}
 
 
@@ -33,7 +35,7 @@ def frame(table, rows: list[dict[str, Any]]) -> pl.DataFrame:
 
 
 def found(*, metrics=(), pairwise=(), predictions=(), agreement=(), contrasts=()) -> Found:
-    params: Any = SimpleNamespace(edit=EDITS, sets=("default", "easy", "hard"), score_cud=Cud())
+    params: Any = SimpleNamespace(profile="toy", edit=EDITS, sets=("default", "easy", "hard"), score_cud=Cud())
     return Found(
         frame(METRICS, list(metrics)),
         frame(PAIRWISE, list(pairwise)),
@@ -122,3 +124,15 @@ def test_every_claim_has_a_row_even_where_nothing_was_measured(tmp_path, monkeyp
     assert len(claims) == len(check_claims.CHECKED) + len(check_claims.UNCHECKED)
     assert set(claims["verdict"]) <= VERDICTS and set(claims["paper"]) == {"CUD", "QR-Erase", "GROM"}
     assert set(claims["verdict"][: len(check_claims.CHECKED)]) == {"not testable here"}
+    page = Path("data/check_claims/claims.md").read_text()
+    assert claims_on(page) == claims["claim"].to_list() and "profile `toy`" in page
+
+
+@pytest.mark.parametrize("page", [ROOT / "docs/claims.md", *sorted(ROOT.glob("profiles/*/claims.md"))], ids=str)
+def test_no_claim_is_left_out_of_a_committed_page(page):
+    assert claims_on(page.read_text()) == [claim for _, claim, *_ in (*check_claims.CHECKED, *check_claims.UNCHECKED)]
+
+
+def claims_on(page: str) -> list[str]:
+    rows = [line.split(" | ") for line in page.splitlines() if line.startswith("| ")]
+    return [cells[1] for cells in rows[2:]]
