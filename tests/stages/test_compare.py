@@ -88,7 +88,12 @@ def params(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
         sets=("default",),
         compare=Compare(bootstrap=50, confidence=0.9),
         models={
-            name: ModelItem(base="models/target", weights=name, edit=edit, set=None if name == "target" else "default")
+            name: ModelItem(
+                base="models/target",
+                weights=f"models/{name}",
+                edit=edit,
+                set=None if name == "target" else "default",
+            )
             for name, edit in reversed(MODELS.items())
         },
     )
@@ -170,7 +175,9 @@ def test_edits_of_one_set_are_compared_with_each_other(params):
     RATIOS["rmu-default"] = RATIOS["grom-default"]
     RESULTS.write("data/evaluate/rmu-default/results.parquet", results("rmu-default", "none"))
     RESULTS.write("data/quantize_attack/rmu-default/results.parquet", results("rmu-default", "rtn_4"))
-    params.models["rmu-default"] = ModelItem(base="models/target", weights="rmu-default", edit="rmu", set="default")
+    params.models["rmu-default"] = ModelItem(
+        base="models/target", weights="models/rmu-default", edit="rmu", set="default"
+    )
     compare.main()
     pairs = PAIRWISE.read("data/compare/pairwise.parquet")
     row = pairs.filter(quantization="none", split="forget", metric="probability").row(0, named=True)
