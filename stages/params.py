@@ -144,6 +144,26 @@ class QuantizeAttack(Section):
     generate: bool = False
 
 
+class Relearning(Section):
+    """One attack: fine-tuning on rows of the forget set, of authors that no model has seen, or of unrelated facts."""
+
+    source: Literal["forget", "holdout", "world_facts"]
+    examples: int
+    steps: tuple[int, ...]
+    learning_rate: float
+    batch_size: int = 4
+
+
+class SustainedItem(Section):
+    """One forget set that comes in as a series of requests, and the edit that carries out each of them."""
+
+    edit: Name
+    set: Name
+    base: Output
+    reads: Output
+    requests: int
+
+
 class Compare(Section):
     """Resampling, and the gap below which a recovery rate is undefined."""
 
@@ -175,6 +195,9 @@ class Params(Section):
     models: dict[Name, ModelItem]
     evaluate: Evaluate
     quantize_attack: QuantizeAttack
+    relearn_attack: dict[Name, Relearning]
+    relearned: dict[Name, ModelItem]
+    sustained: dict[Name, SustainedItem]
     compare: Compare
 
     @model_validator(mode="after")
@@ -191,6 +214,14 @@ class Params(Section):
         for key, chosen in {"retained": self.retained, "task_matrices": self.task_matrices}.items():
             if not set(chosen) <= set(self.sets):
                 raise ValueError(f"{key}: {list(chosen)} must be among sets: {list(self.sets)}")
+        for key, attacked in self.relearned.items():
+            if self.models.get(key) != attacked or attacked.set not in self.sets:
+                raise ValueError(f"relearned: {key} must be the entry of that name in models:, with a set")
+        for key, series in self.sustained.items():
+            if series.edit not in self.edit or series.set not in self.sets:
+                raise ValueError(
+                    f"sustained: {key} names edit {series.edit!r} and set {series.set!r}; one is not there"
+                )
         if "target" not in self.models:
             raise ValueError("models: `target` is missing; every comparison needs it")
         return self

@@ -13,9 +13,12 @@ ROOT = Path(__file__).resolve().parent.parent
 DVC = yaml.safe_load((ROOT / "dvc.yaml").read_text())["stages"]
 ROOMS = [
     "linalg", "models", "tokenization", "generation", "corpora", "training", "activations", "task_matrices", "circuits",
-    "evaluation", "editing", "unlearning", "difficulty", "quantization", "artifact_repository",
+    "evaluation", "editing", "unlearning", "difficulty", "quantization", "relearning", "artifact_repository",
 ]  # fmt: skip
-SECTION_OF = {"train_retained": "train_target", "report": None, "analyse_difficulty": None, "check_claims": None}
+SECTION_OF = {
+    "train_retained": "train_target", "report": None, "analyse_difficulty": None, "check_claims": None,
+    "sustained_requests": "sustained",
+}  # fmt: skip
 FORBIDDEN_IN_LIBRARY = {"mlflow", "prefect", "dvc", "yaml", "pyarrow", "polars", "stages", "flows"}
 # Parameters reach DVC through `params:`, and the runner only starts a stage: neither changes what a stage computes.
 NOT_A_DEPENDENCY = {
