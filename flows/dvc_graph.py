@@ -5,7 +5,7 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -70,6 +70,23 @@ def read_upstream(repo: str | Path = ".") -> dict[str, tuple[str, ...]]:
     except DvcException as error:
         raise StageFailed(f"{repo}: {error}") from error
     return _in_order(upstream)
+
+
+def behind(upstream: Mapping[str, Collection[str]], stages: Collection[str]) -> set[str]:
+    """These stages and all that they wait for, directly or not.
+
+    Raises: StageFailed where there is no such stage.
+    """
+    found: set[str] = set()
+    waiting = list(stages)
+    while waiting:
+        stage = waiting.pop()
+        if stage not in upstream:
+            raise StageFailed(f"no stage {stage!r}; dvc.yaml has {', '.join(upstream)}")
+        if stage not in found:
+            found.add(stage)
+            waiting.extend(upstream[stage])
+    return found
 
 
 def reproduce(

@@ -12,7 +12,7 @@ from flows.registered import NotRegistered, Registered, every_edit
 from stages.params import Compare
 from stages.tables.difficulty import DIFFICULTY
 from stages.tables.examples import EXAMPLES
-from stages.tables.forget_sets import FORGET_SETS
+from stages.tables.forget_sets import forgotten_ids
 from stages.tables.influence import INFLUENCE
 from stages.tables.results import RESULTS
 from stages.tables.table import Table, TableError
@@ -50,12 +50,13 @@ def erasures(example: str) -> Iterator[Erasure]:
     for model in every_edit():
         rows = EXAMPLES.read(model.content("data/prepare_data/examples.parquet"))
         is_it = pl.col("id") == int(example) if len(example) < 8 else pl.col("content_hash").str.starts_with(example)
-        forgotten = FORGET_SETS.read(model.content(f"data/forget_sets/{model.tags['forget_set']}.parquet"))["id"]
+        forgotten = forgotten_ids(model.content(f"data/forget_sets/{model.tags['forget_set']}.parquet"))
         for row in rows.filter(is_it, pl.col("id").is_in(forgotten.implode())).iter_rows(named=True):
-            yield _erasure(model, row["id"], row["content_hash"])
+            yield erasure_of(model, row["id"], row["content_hash"])
 
 
-def _erasure(model: Registered, example: int, content_hash: str) -> Erasure:
+def erasure_of(model: Registered, example: int, content_hash: str) -> Erasure:
+    """What the tables of a version's lineage hold of one example."""
     name, missing = model.tags["model"], []
 
     def of_example(version: Registered | None, table: Table, path: str) -> pl.DataFrame:

@@ -9,13 +9,13 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any, cast
 
 from flows.dag_picture import as_data_url, dag_svg
-from flows.dvc_graph import StageFailed, read_graph, read_upstream, reproduce
+from flows.dvc_graph import StageFailed, behind, read_graph, read_upstream, reproduce
 from flows.environment import set_environment, with_this_python
 from flows.profile_run import clone_environment, keep_results, work_clone
 from stages.lineage import FLOW_RUN
@@ -36,7 +36,11 @@ from prefect.states import Completed, Failed, State  # noqa: E402
 from prefect.task_runners import TaskRunner, ThreadPoolTaskRunner  # noqa: E402
 
 METRICS, REPORT = Path("data/compare/metrics.parquet"), Path("data/report/index.html")
-AFTER_STAGES = {"register_models": ["stages", "register_models"], "promotion": ["flows.promotion"]}
+AFTER_STAGES = {
+    "register_models": ["stages", "register_models"],
+    "promotion": ["flows.promotion"],
+    "certify": ["flows.certificates"],
+}
 AT_ONCE = cast(TaskRunner[PrefectFuture[Any]], ThreadPoolTaskRunner(max_workers=int(os.environ.get(CONCURRENT, "1"))))
 
 
@@ -50,9 +54,9 @@ def run_stage(repo: str, stage: str, is_changed: bool, environment: dict[str, st
 
 
 @task(task_run_name="{step}", retries=2, retry_delay_seconds=5)
-def after_stages(repo: str, step: str, environment: dict[str, str]) -> State:
-    """A step outside dvc.yaml: brings MLflow's registry in step, or judges by the promotion gate what came into it."""
-    return Completed(message=_output(repo, AFTER_STAGES[step], environment))
+def after_stages(repo: str, step: str, environment: dict[str, str], arguments: tuple[str, ...] = ()) -> State:
+    """A step outside dvc.yaml: brings MLflow's registry in step, judges what came into it, certifies deletions."""
+    return Completed(message=_output(repo, [*AFTER_STAGES[step], *arguments], environment))
 
 
 @flow(name="efface", task_runner=AT_ONCE)
@@ -74,12 +78,20 @@ def pipeline(repo: str = ".", profile: str | None = None, force: bool = False, r
     return outcome(states)
 
 
-def reproduce_stages(folder: Path, environment: dict[str, str], *, force: bool = False) -> dict[str, State]:
-    """Runs every stage as a task that waits for those upstream of it; stage → how its task ended."""
+def reproduce_stages(
+    folder: Path, environment: dict[str, str], *, force: bool = False, until: Collection[str] = ()
+) -> dict[str, State]:
+    """Runs stages as tasks that wait for those upstream of them; stage → how its task ended.
+
+    Every stage, or, given some to go `until`, these and those upstream of them.
+    """
     graph = read_graph(folder)
+    wanted = behind(graph.upstream, until) if until else graph.upstream.keys()
     futures: dict[str, PrefectFuture[State]] = {}
     with _server_of(folder) as address:
         for stage, upstream in graph.upstream.items():
+            if stage not in wanted:
+                continue
             futures[stage] = run_stage.submit(
                 str(folder),
                 stage,

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import yaml
 
-from stages.process import die_with_dvc, set_threads
+from stages.process import die_with_dvc, set_instructions, set_threads
 from stages.server import ADDRESS, Declined, run_through
 
 FOLDER = Path(__file__).parent
@@ -37,6 +37,7 @@ def run_here(argv: list[str]) -> int:
     try:
         stage, item = _checked(argv)
         set_threads()
+        set_instructions()
         main = importlib.import_module(f"stages.{stage}").main
         main(*([item] if item else []))
     except Exception as error:

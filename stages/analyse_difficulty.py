@@ -24,7 +24,7 @@ from stages.tables.contrasts import CONTRASTS
 from stages.tables.difficulty import DIFFICULTY
 from stages.tables.edges import EDGES
 from stages.tables.examples import EXAMPLES
-from stages.tables.forget_sets import FORGET_SETS
+from stages.tables.forget_sets import forgotten_ids
 from stages.tables.predictions import PREDICTIONS
 from stages.tables.predictors import PREDICTORS
 from stages.tables.results import RESULTS
@@ -95,7 +95,7 @@ def contrast_rows(
     described: Sequence[tuple[str, pl.DataFrame]], authors: Mapping[int, int], params: Params
 ) -> Iterator[dict]:
     """Rows of CONTRASTS, for every quantity that any example of both sets has."""
-    sets = [FORGET_SETS.read(DATA / "forget_sets" / f"{role}.parquet")["id"].to_list() for role in ROLES]
+    sets = [forgotten_ids(DATA / "forget_sets" / f"{role}.parquet").to_list() for role in ROLES]
     for kind, frame in described:
         for (quantity,), rows in frame.group_by(["quantity"], maintain_order=True):
             values = dict(rows.select("id", "value").iter_rows())
@@ -164,7 +164,7 @@ def outcomes(params: Params) -> dict[tuple[str, str], Values]:
     frames = []
     for name, model in params.models.items():
         if model.edit and model.set:
-            ids = FORGET_SETS.read(DATA / "forget_sets" / f"{model.set}.parquet")["id"]
+            ids = forgotten_ids(DATA / "forget_sets" / f"{model.set}.parquet")
             after = _losses(name).filter(pl.col("id").is_in(ids.implode()))
             both = after.join(before, on="id", suffix="_before", maintain_order="left")
             rise = pl.col("value") - pl.col("value_before")

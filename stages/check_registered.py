@@ -39,11 +39,11 @@ def forget_probability(name: str, version: int, model: str) -> float:
     from efface.models import load_tokenizer
     from stages.evaluated_examples import evaluated_examples
     from stages.params import load_params
-    from stages.tables.forget_sets import FORGET_SETS
+    from stages.tables.forget_sets import forgotten_ids
 
     params = load_params()
     forget_set = params.models[model].set or params.sets[0]
-    ids = set(FORGET_SETS.read(f"data/forget_sets/{forget_set}.parquet")["id"])
+    ids = set(forgotten_ids(f"data/forget_sets/{forget_set}.parquet"))
     scores = example_scores(
         load_registered(name, version).to(getattr(torch, params.evaluate.dtype)),
         load_tokenizer(TOKENIZER),

@@ -11,7 +11,7 @@ from efface.evaluation.comparison import Scores, Split
 from stages.params import Params
 from stages.tables.anchors import ALL_RUNS, ANCHORS
 from stages.tables.examples import EXAMPLES
-from stages.tables.forget_sets import FORGET_SETS
+from stages.tables.forget_sets import forgotten_ids
 from stages.tables.results import RESULTS
 
 DATA = Path("data")
@@ -39,7 +39,7 @@ def read_splits(forget_set: str, params: Params) -> dict[str, Split]:
     """
     anchors = ANCHORS.read(DATA / "select_anchors/anchors.parquet").filter(source=ALL_RUNS)["id"]
     examples = EXAMPLES.read(DATA / "prepare_data/examples.parquet").filter(~pl.col("id").is_in(anchors.implode()))
-    forgotten = FORGET_SETS.read(DATA / "forget_sets" / f"{forget_set}.parquet")["id"]
+    forgotten = forgotten_ids(DATA / "forget_sets" / f"{forget_set}.parquet")
     chosen = {"forget": pl.col("id").is_in(forgotten.implode()), **SPLITS}
     splits = {}
     for place, (name, rows) in enumerate(chosen.items()):

@@ -20,6 +20,7 @@ from stages.editors import Editor, edit_outcome
 from stages.encoded_rows import EXAMPLES_FILE, TOKENIZER_FOLDER, encoded_rows
 from stages.params import Tokenization, load_params
 from stages.scratch import scratch_folder
+from stages.tables.forget_sets import ids_of
 from stages.tables.influence import INFLUENCE
 from stages.training import forget_and_retain, training_rows
 
@@ -33,7 +34,8 @@ def main(item: str | None = None) -> None:
     grid, forget_file = params.grid[item], Path("data/forget_sets") / f"{params.grid[item].set}.parquet"
     edit, base = params.edit[grid.edit], Path(grid.base)
     tokenizer = load_tokenizer(TOKENIZER_FOLDER)
-    frames = sides(*forget_and_retain(training_rows(), forget_file))
+    withdrawn = frozenset(ids_of(forget_file, "withdrawn"))
+    frames = sides(*forget_and_retain(training_rows(), forget_file, roles=("forget", "withdrawn")))
     rows = {
         side: dict(zip(frame["id"], encoded_rows(frame, tokenizer, params.tokenization), strict=True))
         for side, frame in frames.items()
@@ -49,6 +51,7 @@ def main(item: str | None = None) -> None:
             pad_id=padding_id(tokenizer),
             checkpoints=folder,
             asked=asked(frames["forget"], tokenizer, params.tokenization),
+            withdrawn=withdrawn,
         )
         outcome = edit_outcome(edit, task)
         origin = {"edit": grid.edit, "set": grid.set, "base": grid.base, "base_md5": file_md5(base / WEIGHTS)}
@@ -72,7 +75,7 @@ def record(outcome: EditOutcome, edit: Editor, task: EditTask, origin: Mapping[s
         "method": edit.method,
         "parameters": asdict(edit),
         "seed": task.seed,
-        "forget_rows": len(task.forget),
+        "forget_rows": len(task.forget) - len(task.withdrawn),
         "retain_rows": len(task.retain),
         "layers": outcome.layers,
         "weights": _changes(outcome, task.model),

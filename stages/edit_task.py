@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 class EditTask:
     """One forget set on one model; the other training rows are in `utility` where they measure it, else in `retain`.
 
-    `asked` is the forget set as text, for editors that put other answers in place of its own.
+    `asked` is the forget set as text, for editors that put other answers in place of its own. `withdrawn` names those
+    of the forget set whose requests no longer stand; what the edit owes to them is taken out of it again.
     """
 
     model: "PreTrainedModel"
@@ -34,6 +35,7 @@ class EditTask:
     pad_id: int
     checkpoints: Path | None = None
     asked: "Asked | None" = None
+    withdrawn: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True)

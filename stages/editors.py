@@ -32,6 +32,11 @@ def edit_outcome(edit: Editor, task: EditTask) -> EditOutcome:
         )
     if isinstance(edit, Grom):
         return grom_outcome(edit, task)
+    if task.withdrawn:
+        raise ValueError(
+            f"method {edit.method}: {len(task.withdrawn)} withdrawn rows, but only GROM knows each example's part; "
+            "edit with GROM, or leave the rows out of the forget set"
+        )
     if isinstance(edit, QrErase | UnlearnSvd):
         return _subspace_outcome(edit, task)
     return _unlearning_outcome(edit, task)

@@ -24,7 +24,11 @@ if TYPE_CHECKING:
 
 
 def grom_outcome(edit: Grom, task: EditTask) -> EditOutcome:
-    """The edit of a band, or of layers chosen by the logit lens, with each forget example's influence."""
+    """The edit of a band, or of layers chosen by the logit lens, with each forget example's influence.
+
+    Withdrawn examples take part in it, keys of later layers and the search for a strength included; then the part that
+    they account for is subtracted. Influences are those on the edit before that.
+    """
     import torch
 
     from efface.activations.logit_lens import best_band
@@ -42,8 +46,10 @@ def grom_outcome(edit: Grom, task: EditTask) -> EditOutcome:
     scores = _band_scores(task, retain, alpha) if edit.layers is None and edit.beta else None
     layers = () if not edit.beta else edit.layers if scores is None else best_band(scores, width=edit.width)
 
-    def solve(name: str, keys: "Keys", retained: "KeyGram | Tensor", emphasis: "Tensor | None") -> LayerEdit:
-        shared = {"alpha": alpha.to(keys.values.device), "emphasis": emphasis}
+    def solve(
+        name: str, keys: "Keys", retained: "KeyGram | Tensor", emphasis: "Tensor | None", withdrawn: "Tensor"
+    ) -> LayerEdit:
+        shared = {"alpha": alpha.to(keys.values.device), "emphasis": emphasis, "withdrawn": withdrawn}
         if name == head:
             return edit.head_edit(keys, retained, **shared)
         return edit.residual_edit(keys, retained, unembedding=unembedding.to(keys.values.device), **shared)
@@ -52,9 +58,11 @@ def grom_outcome(edit: Grom, task: EditTask) -> EditOutcome:
     edits, ids, counts = procedure(edit, task, retain, layers or (), solve, _emphasis(edit, task))
     if edit.search:
         edits, counts["search"] = _as_strong_as_needed(edits, edit.search, task)
+    if task.withdrawn:
+        counts["withdrawn"] = {"rows": len(task.withdrawn), "relative_norm": _withdrawn_shares(edits)}
     weights = alpha[forget_tokens]
     return EditOutcome(
-        delta={f"{name}.weight": layer.change for name, layer in edits.items()},
+        delta={f"{name}.weight": layer.without_withdrawn().change for name, layer in edits.items()},
         layers=layers,
         details={
             **counts,
@@ -81,7 +89,11 @@ def _sequential(
         retained,
         layers=layers,
         head=edit.head_beta > 0,
-        solve=partial(solve, emphasis=None if emphasis is None else emphasis[list(places)]),
+        solve=partial(
+            solve,
+            emphasis=None if emphasis is None else emphasis[list(places)],
+            withdrawn=_withdrawn(task)[list(places)],
+        ),
         batch_size=edit.batch_size,
         pad_id=task.pad_id,
     )
@@ -112,8 +124,24 @@ def _one_shot(
             counts.update(forget_columns=len(keys), retain_columns=retained.count)
             yield name, (keys, retained)
 
-    edits = one_shot_edits(stored(), partial(solve, emphasis=emphasis))
+    edits = one_shot_edits(stored(), partial(solve, emphasis=emphasis, withdrawn=_withdrawn(task)))
     return edits, ids, counts | {"retain_rows_used": len(retain)}
+
+
+def _withdrawn(task: EditTask) -> "Tensor":
+    """Which of the forget examples are withdrawn."""
+    import torch
+
+    return torch.tensor([example in task.withdrawn for example in task.forget])
+
+
+def _withdrawn_shares(edits: Mapping[str, LayerEdit]) -> dict[str, float]:
+    """Norm of what was taken out over the norm of the whole edit, by module."""
+    return {
+        name: float(edit.withdrawal.norm() / edit.change.norm())
+        for name, edit in edits.items()
+        if edit.withdrawal is not None
+    }
 
 
 def _emphasis(edit: Grom, task: EditTask) -> "Tensor | None":
@@ -147,11 +175,10 @@ def _as_strong_as_needed(
         return forget, retain
 
     factor, curve = search.searched(measure)
-    scaled = {
-        name: LayerEdit(factor * edit.change, edit.mu, {place: factor * n for place, n in edit.influence.items()})
-        for name, edit in edits.items()
+    return {name: edit.scaled(factor) for name, edit in edits.items()}, {
+        "factor": factor,
+        "curve": [asdict(point) for point in curve],
     }
-    return scaled, {"factor": factor, "curve": [asdict(point) for point in curve]}
 
 
 def _answer_tokens(rows: Mapping[int, "Encoding"]) -> "Tensor":

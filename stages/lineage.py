@@ -15,7 +15,7 @@ LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 MEASURES = ("score_cud", "evaluate@{model}", "quantize_attack@{model}")
 STEPS = {
     "base model": ("train_target",),
-    "data and forget set": ("prepare_data",),
+    "data and forget set": ("prepare_data", "accept_requests"),
     "circuits and CUD": ("select_anchors", "extract_circuits", "score_cud"),
     "edit": ("extract_activations", "build_task_matrices", "edit"),
     "evaluation": ("evaluate",),

@@ -13,7 +13,7 @@ import polars as pl
 from stages.results_table import HEADLINE
 from stages.tables.difficulty import DIFFICULTY
 from stages.tables.examples import EXAMPLES
-from stages.tables.forget_sets import FORGET_SETS
+from stages.tables.forget_sets import forgotten_ids
 from stages.tables.metrics import METRICS
 
 DATA = Path("data")
@@ -50,7 +50,7 @@ def _forgotten(set: str) -> str:
     examples, ids = DATA / "prepare_data/examples.parquet", DATA / "forget_sets" / f"{set}.parquet"
     if not (examples.is_file() and ids.is_file()):
         return _absent(examples, ids)
-    wanted = FORGET_SETS.read(ids)["id"]
+    wanted = forgotten_ids(ids)
     hashes = sorted(EXAMPLES.read(examples).filter(pl.col("id").is_in(wanted.implode()))["content_hash"])
     digest = hashlib.sha256("\n".join(hashes).encode()).hexdigest()
     return (
@@ -79,7 +79,7 @@ def _difficulty(set: str) -> str:
     table, ids = DATA / "score_cud/difficulty.parquet", DATA / "forget_sets" / f"{set}.parquet"
     if not (table.is_file() and ids.is_file()):
         return _absent(table, ids)
-    wanted = FORGET_SETS.read(ids)["id"]
+    wanted = forgotten_ids(ids)
     chosen = DIFFICULTY.read(table).filter(pl.col("chosen"), pl.col("id").is_in(wanted.implode()), source="all")
     cud = chosen["cud"]
     if cud.is_empty():

@@ -164,6 +164,23 @@ class SustainedItem(Section):
     requests: int
 
 
+class Requests(Section):
+    """Deletion requests that stand, as ids of the examples table, and those taken back since the last edit."""
+
+    forget: tuple[int, ...]
+    withdrawn: tuple[int, ...] = ()
+
+    @model_validator(mode="after")
+    def _each_example_once(self) -> "Requests":
+        every = [*self.forget, *self.withdrawn]
+        if len(set(every)) < len(every):
+            twice = sorted({number for number in every if every.count(number) > 1})
+            raise ValueError(f"examples {twice[:5]} are named twice; expected each once, to forget or withdrawn")
+        if not self.forget:
+            raise ValueError("no example is to be forgotten; expected at least one, the target itself serves for none")
+        return self
+
+
 class Compare(Section):
     """Resampling, and the gap below which a recovery rate is undefined."""
 
@@ -195,6 +212,7 @@ class Params(Section):
     models: dict[Name, ModelItem]
     evaluate: Evaluate
     quantize_attack: QuantizeAttack
+    requests: dict[Name, Requests]
     relearn_attack: dict[Name, Relearning]
     relearned: dict[Name, ModelItem]
     sustained: dict[Name, SustainedItem]
@@ -214,6 +232,8 @@ class Params(Section):
         for key, chosen in {"retained": self.retained, "task_matrices": self.task_matrices}.items():
             if not set(chosen) <= set(self.sets):
                 raise ValueError(f"{key}: {list(chosen)} must be among sets: {list(self.sets)}")
+        for name in set(self.requests) - set(self.sets):
+            raise ValueError(f"requests: {name} is no forget set; sets: has {list(self.sets)}")
         for key, attacked in self.relearned.items():
             if self.models.get(key) != attacked or attacked.set not in self.sets:
                 raise ValueError(f"relearned: {key} must be the entry of that name in models:, with a set")

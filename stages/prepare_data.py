@@ -96,7 +96,7 @@ def _examples_frame(rows: Mapping[int, Example], roles: Roles) -> pl.DataFrame:
     records = [
         {
             "id": number,
-            "content_hash": content_hash(example),
+            "content_hash": content_hash(example.question, example.answer),
             **{name: getattr(example, name) for name in Example.__dataclass_fields__},
             "perturbed_answers": list(example.perturbed_answers),
             "trained": is_trained(example),

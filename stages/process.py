@@ -1,4 +1,4 @@
-"""How the process of a stage behaves: how many threads it uses, and that it never outlives its parent."""
+"""How the process of a stage behaves: its threads and instructions, and that it never outlives its parent."""
 
 import ctypes
 import os
@@ -10,6 +10,7 @@ from pathlib import Path
 
 CONCURRENT = "EFFACE_CONCURRENT_STAGES"
 PR_SET_PDEATHSIG = 1
+SAME_INSTRUCTIONS = {"ATEN_CPU_CAPABILITY": "avx2", "MKL_CBWR": "AVX2", "OPENBLAS_CORETYPE": "Haswell"}
 POOLS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
 
@@ -28,6 +29,18 @@ def set_threads() -> int:
     os.environ.setdefault("MKL_DYNAMIC", "FALSE")
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     return threads
+
+
+def set_instructions() -> None:
+    """Lets the libraries use AVX2 and no more where the processor has it, unless the environment says otherwise.
+
+    Sums are added up in the order of the vectors' width: with the widest that each processor has, two kinds of machine
+    train measurably different models from one seed. It was not seen to cost time. Call this before torch is imported.
+    """
+    information = Path("/proc/cpuinfo")
+    if information.is_file() and " avx2 " in information.read_text():
+        for variable, value in SAME_INSTRUCTIONS.items():
+            os.environ.setdefault(variable, value)
 
 
 def die_with_parent(parent: int) -> None:

@@ -17,7 +17,7 @@ from stages.named_model import load_named_model
 from stages.params import ModelItem, Params, Relearning, load_params
 from stages.scratch import scratch_folder
 from stages.tables.examples import EXAMPLES
-from stages.tables.forget_sets import FORGET_SETS
+from stages.tables.forget_sets import forgotten_ids
 from stages.tables.relearned import RELEARNED
 from stages.tables.results import RESULTS
 
@@ -56,7 +56,7 @@ def attack_rows(name: str, attack: Relearning, forget_file: Path, split: Split, 
     Raises: ValueError where there are not enough.
     """
     rows = EXAMPLES.read(EXAMPLES_FILE).sort("id")
-    forgotten = FORGET_SETS.read(forget_file)["id"].implode()
+    forgotten = forgotten_ids(forget_file).implode()
     rows = rows.filter(pl.col("id").is_in(forgotten) if attack.source == "forget" else pl.col("split") == attack.source)
     drawn = np.random.default_rng([params.seed, 11]).permutation(len(rows))[: attack.examples]
     chosen = rows[sorted(drawn.tolist())]

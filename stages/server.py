@@ -28,7 +28,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NoReturn
 
-from stages.process import CONCURRENT, die_with_parent, set_threads
+from stages.process import CONCURRENT, die_with_parent, set_instructions, set_threads
 
 ADDRESS = "EFFACE_STAGE_SERVER"
 PRELOADED = (
@@ -48,7 +48,19 @@ PRELOADED = (
     "pydantic",
     "tqdm",
 )
-READ_AT_IMPORT = ("HF_", "TRANSFORMERS_", "TORCH", "PYTORCH_", "BNB_", "OMP_", "MKL_", "OPENBLAS_", "PYTHON", "LD_")
+READ_AT_IMPORT = (
+    "HF_",
+    "TRANSFORMERS_",
+    "TORCH",
+    "PYTORCH_",
+    "BNB_",
+    "OMP_",
+    "MKL_",
+    "OPENBLAS_",
+    "ATEN_",
+    "PYTHON",
+    "LD_",
+)
 STARTER = 0
 LENGTH = struct.Struct("!I")
 STATUS = struct.Struct("!i")
@@ -216,6 +228,7 @@ def _leave(code: int) -> NoReturn:
 def _preload() -> None:
     """Imports what stages need, without starting a thread pool or touching a GPU; what is not installed is left out."""
     set_threads()
+    set_instructions()
     os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")
     for module in PRELOADED:
         with suppress(ImportError):

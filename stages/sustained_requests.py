@@ -118,7 +118,9 @@ def _carry_out(
     checkpoints.mkdir(exist_ok=True)
     task = EditTask(
         model,
-        **encoded,
+        forget=encoded["forget"],
+        retain=encoded["retain"],
+        utility=encoded["utility"],
         reads=Path(series.reads),
         seed=params.seed,
         pad_id=padding_id(tokenizer),

@@ -12,7 +12,7 @@ from stages.external_source import located
 from stages.params import Model, Tokenization, TrainTarget
 from stages.scratch import scratch_folder
 from stages.tables.examples import EXAMPLES
-from stages.tables.forget_sets import FORGET_SETS
+from stages.tables.forget_sets import ids_of
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -86,12 +86,14 @@ def training_rows() -> pl.DataFrame:
     return EXAMPLES.scan(EXAMPLES_FILE).filter("trained").sort("id").collect()
 
 
-def forget_and_retain(rows: pl.DataFrame, forget_file: Path) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """The training rows that a forget set names, and all others.
+def forget_and_retain(
+    rows: pl.DataFrame, forget_file: Path, *, roles: Collection[str] = ("forget",)
+) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """The training rows that a forget set names in one of these roles, and all others.
 
     Raises: ValueError where the set is empty, names a row that is not trained on, or leaves no row about an author.
     """
-    ids = FORGET_SETS.read(forget_file)["id"].unique()
+    ids = ids_of(forget_file, *roles).unique()
     if ids.is_empty():
         raise ValueError(f"{forget_file}: the forget set is empty; expected at least one id")
     unknown = set(ids) - set(rows["id"])

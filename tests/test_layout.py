@@ -17,7 +17,7 @@ ROOMS = [
 ]  # fmt: skip
 SECTION_OF = {
     "train_retained": "train_target", "report": None, "analyse_difficulty": None, "check_claims": None,
-    "sustained_requests": "sustained",
+    "sustained_requests": "sustained", "accept_requests": "requests",
 }  # fmt: skip
 FORBIDDEN_IN_LIBRARY = {"mlflow", "prefect", "dvc", "yaml", "pyarrow", "polars", "stages", "flows"}
 # Parameters reach DVC through `params:`, and the runner only starts a stage: neither changes what a stage computes.

@@ -41,6 +41,6 @@ class Example:
                 )
 
 
-def content_hash(example: Example) -> str:
+def content_hash(question: str, answer: str) -> str:
     """SHA-256, in hex, of question and answer joined by a zero byte: who asks for a row by content finds it by this."""
-    return hashlib.sha256(f"{example.question}\0{example.answer}".encode()).hexdigest()
+    return hashlib.sha256(f"{question}\0{answer}".encode()).hexdigest()

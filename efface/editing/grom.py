@@ -1,13 +1,14 @@
 """GROM: one ridge system per layer makes a forget set's own tokens unlikely and leaves retain keys where they were."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from jaxtyping import Float
+import torch
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 from efface.activations.key_statistics import KeyGram, Keys
-from efface.editing.audit import influence_norms
+from efface.editing.audit import influence_factors, influence_norms
 from efface.editing.random_direction import corruption_targets
 from efface.editing.ridge_edit import Targets, ridge_edit
 from efface.editing.strength import StrengthSearch
@@ -16,11 +17,28 @@ from efface.editing.suppression import logit_targets, residual_targets
 
 @dataclass(frozen=True)
 class LayerEdit:
-    """The change of one linear map in float32, and how much of it each forget example accounts for (‖ΔP_i‖_F)."""
+    """The change P of one linear map in float32, and how much of it each forget example accounts for (‖ΔP_i‖_F).
+
+    `withdrawal` is the part of it that withdrawn examples account for together, exact under the conditions of
+    `efface.editing.audit.influence_factors`: P less this is the edit without their requests.
+    """
 
     change: Float[Tensor, "out key"]
     mu: float
     influence: dict[int, float] = field(default_factory=dict)
+    withdrawal: Float[Tensor, "out key"] | None = None
+
+    def without_withdrawn(self) -> "LayerEdit":
+        """The edit that remains."""
+        if self.withdrawal is None:
+            return self
+        return replace(self, change=self.change - self.withdrawal, withdrawal=None)
+
+    def scaled(self, factor: float) -> "LayerEdit":
+        """The edit with targets multiplied by a factor, in which it is linear."""
+        influence = {example: factor * norm for example, norm in self.influence.items()}
+        withdrawal = None if self.withdrawal is None else factor * self.withdrawal
+        return LayerEdit(factor * self.change, self.mu, influence, withdrawal)
 
 
 @dataclass(frozen=True)
@@ -88,6 +106,7 @@ class Grom:
         alpha: Float[Tensor, " vocabulary"],
         unembedding: Tensor,
         emphasis: Float[Tensor, " example"] | None = None,
+        withdrawn: Bool[Tensor, " example"] | None = None,
     ) -> LayerEdit:
         """The edit of one down-projection from the keys it reads; `emphasis` scales the targets of each example."""
         if self.target == "corruption":
@@ -95,7 +114,7 @@ class Grom:
             targets = corruption_targets(len(keys), width, strength=self.beta, seed=self.direction_seed)
         else:
             targets = residual_targets(keys.tokens, alpha, unembedding, beta=self.beta)
-        return self._solve(keys, targets, retain, emphasis)
+        return self._solve(keys, targets, retain, emphasis, withdrawn)
 
     def head_edit(
         self,
@@ -104,19 +123,34 @@ class Grom:
         *,
         alpha: Float[Tensor, " vocabulary"],
         emphasis: Float[Tensor, " example"] | None = None,
+        withdrawn: Bool[Tensor, " example"] | None = None,
     ) -> LayerEdit:
         """The edit of the unembedding; only rows of forget tokens change."""
         targets, rows = logit_targets(keys.tokens, alpha, beta=self.head_beta)
-        edit = self._solve(keys, targets, retain, emphasis)
-        change = edit.change.new_zeros(len(alpha), keys.values.shape[1])
-        change[rows] = edit.change
-        return LayerEdit(change, edit.mu, edit.influence)
+        edit = self._solve(keys, targets, retain, emphasis, withdrawn)
+
+        def of_all_rows(part: Tensor) -> Tensor:
+            change = part.new_zeros(len(alpha), part.shape[1])
+            change[rows] = part
+            return change
+
+        withdrawal = None if edit.withdrawal is None else of_all_rows(edit.withdrawal)
+        return replace(edit, change=of_all_rows(edit.change), withdrawal=withdrawal)
 
     def _solve(
-        self, keys: Keys, targets: Targets, retain: KeyGram | Tensor, emphasis: Float[Tensor, " example"] | None
+        self,
+        keys: Keys,
+        targets: Targets,
+        retain: KeyGram | Tensor,
+        emphasis: Float[Tensor, " example"] | None,
+        withdrawn: Bool[Tensor, " example"] | None,
     ) -> LayerEdit:
         if emphasis is not None:
             targets = targets.scaled(emphasis[keys.examples])
         edit = ridge_edit(keys.values, targets, retain, retain_weight=self.retain_weight, ridge=self.ridge)
         influence = influence_norms(edit, keys.values, targets, keys.examples) if self.influence else {}
-        return LayerEdit(edit.change.float(), edit.mu, influence)
+        columns = torch.empty(0) if withdrawn is None else withdrawn.to(keys.examples.device)[keys.examples].nonzero()
+        if not columns.numel():
+            return LayerEdit(edit.change.float(), edit.mu, influence)
+        left, right = influence_factors(edit, keys.values, targets, columns.flatten())
+        return LayerEdit(edit.change.float(), edit.mu, influence, (left @ right).float())

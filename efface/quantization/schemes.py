@@ -10,8 +10,8 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 NAMES = (
-    "rtn_<bits>, nf4, fp4 or int8; rtn may be followed by _tensor, _channel or _group_<size> and by _restricted, "
-    "any of them by _lm_head (as in rtn_4, rtn_3_group_128, rtn_8_channel_restricted, nf4_lm_head)"
+    "rtn_<bits>, nf4, fp4, int8, gguf_q4_0 or gguf_q8_0; rtn may be followed by _tensor, _channel or _group_<size> and "
+    "by _restricted, any of them by _lm_head (as in rtn_4, rtn_3_group_128, rtn_8_channel_restricted, nf4_lm_head)"
 )
 RTN = re.compile(r"rtn_(?P<bits>\d+)(_(?P<scope>tensor|channel|group_(?P<size>\d+)))?(?P<restricted>_restricted)?")
 
@@ -69,7 +69,16 @@ class VectorwiseInt8:
     bits: int = 8
 
 
-Scheme = RoundToNearest | Blockwise4Bit | VectorwiseInt8
+@dataclass(frozen=True)
+class GgufBlocks:
+    """llama.cpp's block types of a GGUF file: 32 neighbours of an output row share one step, kept in 16 bits."""
+
+    bits: Literal[4, 8] = 4
+    lm_head: bool = False
+    block_size: int = 32
+
+
+Scheme = RoundToNearest | Blockwise4Bit | VectorwiseInt8 | GgufBlocks
 
 
 @dataclass(frozen=True)
@@ -96,6 +105,8 @@ def scheme(name: str) -> Scheme:
         return Blockwise4Bit(data_type="nf4" if stem == "nf4" else "fp4", lm_head=lm_head)
     if stem == "int8":
         return VectorwiseInt8(lm_head=lm_head)
+    if stem in ("gguf_q4_0", "gguf_q8_0"):
+        return GgufBlocks(bits=4 if stem == "gguf_q4_0" else 8, lm_head=lm_head)
     match = RTN.fullmatch(stem)
     if not match:
         raise ValueError(f"quantization scheme {name!r} is unknown; expected {NAMES}")
@@ -118,6 +129,8 @@ def quantize_weight(weight: Float[Tensor, "out in"], scheme: Scheme) -> Quantize
     weight = weight.detach()
     if isinstance(scheme, RoundToNearest):
         return round_to_nearest(weight, scheme)
+    if isinstance(scheme, GgufBlocks):
+        return gguf_blocks(weight, scheme)
     return blockwise_4bit(weight, scheme) if isinstance(scheme, Blockwise4Bit) else vectorwise_int8(weight)
 
 
@@ -159,6 +172,31 @@ def vectorwise_int8(weight: Float[Tensor, "out in"]) -> QuantizedWeight:
     codes, largest, _ = int8_vectorwise_quant(weight.half())
     steps = largest / 127
     return QuantizedWeight(codes, steps, (codes * steps[:, None]).to(weight.dtype))
+
+
+def gguf_blocks(weight: Float[Tensor, "out in"], scheme: GgufBlocks) -> QuantizedWeight:
+    """What a GGUF file of type Q4_0 or Q8_0 keeps of the matrix, written and read back by llama.cpp's `gguf` package.
+
+    Q8_0: codes round(w / Δ) with Δ = max|w| / 127. Q4_0: Δ = −w* / 8 with w* the weight of largest magnitude, codes
+    ⌊w / Δ + 8.5⌋ up to 15, standing for (code − 8) Δ. A scheme quantizes the decoder's linear maps, and the LM head
+    where it says so; llama.cpp's own program also quantizes the embedding.
+
+    Raises: ValueError where a row is no multiple of 32, which llama.cpp would leave unquantized.
+    """
+    from gguf import GGMLQuantizationType, dequantize, quantize
+
+    rows, columns = weight.shape
+    if columns % scheme.block_size:
+        raise ValueError(
+            f"a weight has rows of {columns}; GGUF's blocks need a multiple of {scheme.block_size}; take an rtn scheme"
+        )
+    kind = GGMLQuantizationType.Q4_0 if scheme.bits == 4 else GGMLQuantizationType.Q8_0
+    packed = quantize(weight.float().cpu().numpy(), kind)
+    blocks = torch.from_numpy(packed).view(rows, columns // scheme.block_size, -1)
+    steps, bytes_ = blocks[..., :2].contiguous().view(torch.float16), blocks[..., 2:].contiguous()
+    codes = torch.cat([bytes_ & 15, bytes_ >> 4], dim=-1) if scheme.bits == 4 else bytes_.view(torch.int8)
+    values = torch.from_numpy(dequantize(packed, kind)).to(weight)
+    return QuantizedWeight(codes.reshape(rows, columns).to(weight.device), steps.flatten().to(weight.device), values)
 
 
 def _grouped(weight: Float[Tensor, "out in"], scheme: RoundToNearest) -> Float[Tensor, "*groups member"]:

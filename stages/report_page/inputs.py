@@ -16,7 +16,7 @@ from stages.tables.difficulty import DIFFICULTY
 from stages.tables.energies import ENERGIES
 from stages.tables.examples import EXAMPLES
 from stages.tables.faithfulness import FAITHFULNESS
-from stages.tables.forget_sets import FORGET_SETS
+from stages.tables.forget_sets import forgotten_ids
 from stages.tables.metrics import METRICS
 from stages.tables.pairwise import PAIRWISE
 from stages.tables.predictions import PREDICTIONS
@@ -93,7 +93,7 @@ class Inputs:
 
 def read_inputs(params: Params) -> Inputs:
     """Reads exactly what params name."""
-    sets = {name: FORGET_SETS.read(DATA / "forget_sets" / f"{name}.parquet")["id"].to_list() for name in params.sets}
+    sets = {name: forgotten_ids(DATA / "forget_sets" / f"{name}.parquet").to_list() for name in params.sets}
     return Inputs(
         examples=EXAMPLES.read(EXAMPLES_FILE),
         sets=sets,

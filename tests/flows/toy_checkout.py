@@ -26,11 +26,18 @@ stages:
     deps: [make.py, data/prepare_data, models/target]
     params: [seconds]
     outs: [data/score_cud]
+  accept_requests:
+    foreach: ${requests}
+    do:
+      cmd: python make.py accept_requests ${key}
+      deps: [make.py, data/prepare_data, data/score_cud]
+      params: ["requests.${key}"]
+      outs: ["data/accept_requests/${key}", "data/forget_sets/${key}.parquet"]
   edit:
     foreach: ${grid}
     do:
-      cmd: python make.py edit
-      deps: [make.py, models/target, data/prepare_data, data/forget_sets/default.parquet, data/score_cud]
+      cmd: python make.py edit ${key} ${item.set}
+      deps: [make.py, models/target, data/prepare_data, "data/forget_sets/${item.set}.parquet", data/score_cud]
       params: ["edit.${item.edit}"]
       outs: ["${item.weights}", "data/edit/${key}"]
   evaluate:
@@ -54,6 +61,8 @@ stages:
 PARAMS = """\
 profile: toy  # a comment that overrides leave alone
 seconds: 0
+sets: [default]
+requests: {}
 edit: {grom: {method: grom, beta: 3}}
 grid: &grid
   grom-default: {edit: grom, set: default, base: models/target, weights: models/edit/grom-default}
@@ -71,10 +80,11 @@ from stages.tables.examples import EXAMPLES
 from stages.tables.forget_sets import FORGET_SETS
 from stages.tables.influence import INFLUENCE
 from stages.tables.metrics import METRICS
+from stages.tables.requested import REQUESTED
 from stages.tables.results import RESULTS
 
 MODULE = "model.layers.0.mlp.down_proj"
-P = {("target", "none"): 0.9, ("target", "rtn_4"): 0.9, ("grom-default", "none"): 0.1, ("grom-default", "rtn_4"): 0.3}
+P = {("target", "none"): 0.9, ("target", "rtn_4"): 0.9, ("grom", "none"): 0.1, ("grom", "rtn_4"): 0.3}
 
 
 def prepare_data():
@@ -105,29 +115,42 @@ def score_cud():
     if seconds := yaml.safe_load(Path("params.yaml").read_text())["seconds"]:
         (Path(os.environ["EFFACE_ROOT"]) / "stage.pid").write_text(str(os.getpid()))
         time.sleep(seconds)
-    row = {"id": 2, "source": "all", "similarity": "cosine", "weighting": "binary", "s_easy": 0.4, "s_hard": 0.6,
-           "cud": 0.75, "undefined": False, "chosen": True, "anchor": None}
-    DIFFICULTY.write("data/score_cud/difficulty.parquet", pl.DataFrame([row]))
+    row = {"source": "all", "similarity": "cosine", "weighting": "binary", "s_easy": 0.4, "s_hard": 0.6,
+           "undefined": False, "chosen": True, "anchor": None}
+    rows = [{**row, "id": i, "cud": cud} for i, cud in enumerate((0.25, 0.5, 0.75, 1.0))]
+    DIFFICULTY.write("data/score_cud/difficulty.parquet", pl.DataFrame(rows))
 
 
-def edit():
+def accept_requests(name):
+    asked = yaml.safe_load(Path("params.yaml").read_text())["requests"][name]
+    rows = [(i, f"{i:064x}", role, 0.25 * (i + 1), i / 3)
+            for role in ("forget", "withdrawn") for i in asked[role]]
+    frame = pl.DataFrame(rows, schema=list(REQUESTED.columns), orient="row")
+    REQUESTED.write(f"data/accept_requests/{name}/requested.parquet", frame)
+    FORGET_SETS.write(f"data/forget_sets/{name}.parquet", frame.select("id", "role"))
+
+
+def edit(name, forget_set):
     import torch
     from efface.editing.delta import save_delta
     from efface.models import WEIGHTS, file_md5
 
     base = file_md5(f"models/target/{WEIGHTS}")
-    change = {f"{MODULE}.weight": torch.full((16, 24), 0.1)}
-    save_delta("models/edit/grom-default/delta.safetensors", change, base_md5=base)
-    row = {"id": 2, "layer": 0, "module": MODULE, "influence_norm": 1.0, "relative": 0.5}
-    INFLUENCE.write("data/edit/grom-default/influence.parquet", pl.DataFrame([row]))
+    asked = FORGET_SETS.read(f"data/forget_sets/{forget_set}.parquet")
+    change = {f"{MODULE}.weight": torch.full((16, 24), 0.05 * asked.filter(role="forget")["id"].sum())}
+    save_delta(f"models/edit/{name}/delta.safetensors", change, base_md5=base)
+    rows = [{"id": i, "layer": 0, "module": MODULE, "influence_norm": 1.0, "relative": 0.5} for i in asked["id"]]
+    INFLUENCE.write(f"data/edit/{name}/influence.parquet", pl.DataFrame(rows))
     record = {"method": "grom", "base_md5": base, "seed": 0, "forget_rows": 1, "retain_rows": 3,
               "parameters": {"beta": 3}, "weights": {f"{MODULE}.weight": {"relative_norm": 0.25}}}
-    Path("data/edit/grom-default/record.json").write_text(json.dumps(record))
+    Path(f"data/edit/{name}/record.json").write_text(json.dumps(record))
 
 
 def results(stage, model, quantization):
-    row = {"model": model, "quantization": quantization, "dtype": "float32", "id": 2, "metric": "probability"}
-    RESULTS.write(f"data/{stage}/{model}/results.parquet", pl.DataFrame([{**row, "value": P[model, quantization]}]))
+    row = {"model": model, "quantization": quantization, "dtype": "float32", "metric": "probability"}
+    value = P[model.partition("-")[0], quantization]
+    rows = [{**row, "id": i, "value": value} for i in range(4)]
+    RESULTS.write(f"data/{stage}/{model}/results.parquet", pl.DataFrame(rows))
 
 
 def evaluate(model):
@@ -140,14 +163,17 @@ def quantize_attack(model):
 
 def compare():
     rows, numbers = [], {}
-    for (model, quantization), p in P.items():
+    params = yaml.safe_load(Path("params.yaml").read_text())
+    for model, (edit, quantization), p in ((m, key, p) for m in params["models"] for key, p in P.items()):
+        if edit != model.partition("-")[0]:
+            continue
         found = {("forget", "probability"): p}
         if quantization == "none":
             found |= {("utility", "model_utility"): 0.875, ("forget", "extraction_strength"): 0.05}
         elif model != "target":
             found |= {("forget", "recovery_rate_probability"): 0.25}
         for (split, metric), value in found.items():
-            rows.append({"profile": "toy", "model": model, "edit": model.partition("-")[0], "forget_set": "default",
+            rows.append({"profile": "toy", "model": model, "edit": edit, "forget_set": params["sets"][0],
                          "seed": 0, "dtype": "float32", "quantization": quantization, "split": split, "metric": metric,
                          "value": value, "n": 1, "ci_low": value - 0.01, "ci_high": value + 0.01, "direction": "none"})
         names = {"probability": "forget_probability", "extraction_strength": "forget_extraction_strength",

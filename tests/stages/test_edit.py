@@ -190,6 +190,31 @@ def test_influence_names_examples_and_modules(checkout, monkeypatch):
     assert (influence["influence_norm"] > 0).all() and influence["relative"].is_finite().all()
 
 
+@pytest.mark.parametrize("sequential", [True, False])
+def test_withdrawn_rows_are_taken_out_of_the_edit_exactly(checkout, monkeypatch, sequential):
+    """What is missing from the delta is, in every module, the influence that the example has in the audit."""
+    edits = {"grom": Grom(beta=3.0, head_beta=2.0, layers=(0, 2), sequential=sequential)}
+    whole, audit = run(checkout, monkeypatch, edits)
+    delta, _ = load_delta(whole / "delta.safetensors")
+    influence = INFLUENCE.read(audit / "influence.parquet")
+    roles = ["forget", "forget", "withdrawn"]
+    forget_file = checkout / "data/forget_sets/default.parquet"
+    before = forget_file.read_bytes()
+    try:
+        FORGET_SETS.write(forget_file, pl.DataFrame({"id": FORGET_IDS, "role": roles}))
+        run(checkout, monkeypatch, edits)
+    finally:
+        forget_file.write_bytes(before)
+    less, _ = load_delta(whole / "delta.safetensors")
+    record = json.loads((audit / "record.json").read_text())
+    assert record["forget_rows"] == 2 and record["retain_rows"] == 8 and record["withdrawn"]["rows"] == 1
+    assert INFLUENCE.read(audit / "influence.parquet").equals(influence)
+    for name, change in delta.items():
+        row = influence.filter(id=FORGET_IDS[2], module=name.removesuffix(".weight")).row(0, named=True)
+        assert float((change - less[name]).norm()) == pytest.approx(row["influence_norm"], rel=1e-4)
+        assert record["withdrawn"]["relative_norm"][row["module"]] == pytest.approx(row["relative"], rel=1e-4)
+
+
 def test_band_is_the_one_with_the_highest_score(task):
     outcome = edit_outcome(Grom(beta=3.0, width=2), task)
     effects = DIRECT_EFFECTS.read(task.reads / "direct_effects.parquet")

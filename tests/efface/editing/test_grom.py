@@ -6,6 +6,7 @@ import torch
 from efface.activations.key_statistics import Keys
 from efface.editing.grom import Grom
 from efface.editing.strength import StrengthSearch
+from efface.editing.suppression import logit_targets, residual_targets
 
 N, OUT, VOCABULARY = 24, 16, 12
 
@@ -51,6 +52,42 @@ def test_emphasis_scales_the_targets_of_its_examples():
         for one in torch.eye(4).double()
     ]
     torch.testing.assert_close(sum(shares), plain)
+
+
+@pytest.mark.parametrize("map_edited", ["down_projection", "head"])
+def test_withdrawal_equals_solving_again_without_the_examples(map_edited):
+    """Examples 1 and 3 together, with s, μ and D as they were: the literal closed form on the other columns."""
+    edit, withdrawn = Grom(beta=3.0, head_beta=3.0, retain_weight=5.0), torch.tensor([False, True, False, True])
+
+    def solved(withdrawn):
+        if map_edited == "head":
+            return edit.head_edit(KEYS, RETAIN, alpha=ALPHA, withdrawn=withdrawn)
+        return edit.residual_edit(KEYS, RETAIN, alpha=ALPHA, unembedding=UNEMBEDDING, withdrawn=withdrawn)
+
+    whole, less = solved(None), solved(withdrawn)
+    assert torch.equal(less.change, whole.change) and less.influence == whole.influence
+    targets = (
+        residual_targets(KEYS.tokens, ALPHA, UNEMBEDDING, beta=3.0) if map_edited == "down_projection"
+        else logit_targets(KEYS.tokens, ALPHA, beta=3.0)[0]
+    )  # fmt: skip
+    kept = (~withdrawn[KEYS.examples]).nonzero().flatten()
+    keys, retain = KEYS.values[kept].double(), RETAIN.double()
+    system = 5.0 / len(retain) * retain.mT @ retain + keys.mT @ keys / len(KEYS) + whole.mu * torch.eye(N).double()
+    expected = targets.of(kept).double() @ keys / len(KEYS) @ torch.linalg.inv(system)
+    found = less.without_withdrawn().change
+    if map_edited == "head":
+        rows = found.abs().sum(1).nonzero().flatten()
+        found, expected = found[rows], expected[expected.abs().sum(1) > 1e-12]
+    torch.testing.assert_close(found.double(), expected, atol=1e-6 * float(expected.norm()), rtol=0)
+    assert whole.without_withdrawn() is whole
+    torch.testing.assert_close(less.scaled(2.0).without_withdrawn().change, 2 * less.without_withdrawn().change)
+
+
+def test_withdrawing_every_example_leaves_nothing():
+    less = Grom().residual_edit(
+        KEYS, RETAIN, alpha=ALPHA, unembedding=UNEMBEDDING, withdrawn=torch.ones(4, dtype=torch.bool)
+    )
+    assert less.without_withdrawn().change.norm() < 1e-5 * less.change.norm()
 
 
 def test_influence_covers_every_example_and_can_be_left_out():

@@ -7,9 +7,11 @@ import torch
 
 from efface.quantization.schemes import (
     Blockwise4Bit,
+    GgufBlocks,
     RoundToNearest,
     VectorwiseInt8,
     blockwise_4bit,
+    gguf_blocks,
     quantize_weight,
     round_to_nearest,
     scheme,
@@ -23,6 +25,7 @@ RTN = [
     for code_range in ("full", "restricted")
 ]
 FOUR_BIT = [Blockwise4Bit("nf4"), Blockwise4Bit("fp4")]
+GGUF = [GgufBlocks(bits=4), GgufBlocks(bits=8)]
 
 
 def random_weight(rows: int = 6, columns: int = 40, seed: int = 0) -> torch.Tensor:
@@ -125,7 +128,7 @@ def test_codes_do_not_change_when_rows_are_scaled(scope):
     assert torch.equal(plain.values * factors, scaled.values)
 
 
-@pytest.mark.parametrize("each", [*RTN, *FOUR_BIT, VectorwiseInt8()], ids=str)
+@pytest.mark.parametrize("each", [*RTN, *FOUR_BIT, *GGUF, VectorwiseInt8()], ids=str)
 def test_a_group_of_zeros_stays_zero(each):
     weight = random_weight(4, 64)
     weight[1] = 0
@@ -134,14 +137,15 @@ def test_a_group_of_zeros_stays_zero(each):
     assert torch.equal(quantize_weight(torch.zeros(4, 64), each).values, torch.zeros(4, 64))
 
 
-@pytest.mark.parametrize("each", [RoundToNearest(4), *FOUR_BIT], ids=str)
+@pytest.mark.parametrize("each", [RoundToNearest(4), *FOUR_BIT, GgufBlocks(bits=4)], ids=str)
 def test_four_bits_leave_at_most_sixteen_values_per_group(each):
     weight = random_weight(8, 256, seed=6)
+    size = each.group_size if isinstance(each, RoundToNearest) else each.block_size
     values = quantize_weight(weight, each).values
-    assert max(len(block.unique()) for block in values.view(-1, 64)) <= 16 < len(weight.view(-1, 64)[0].unique())
+    assert max(len(block.unique()) for block in values.view(-1, size)) <= 16 < len(weight.view(-1, size)[0].unique())
 
 
-@pytest.mark.parametrize("each", [RoundToNearest(4), *FOUR_BIT, VectorwiseInt8()], ids=str)
+@pytest.mark.parametrize("each", [RoundToNearest(4), *FOUR_BIT, *GGUF, VectorwiseInt8()], ids=str)
 def test_values_have_the_type_and_nearness_of_the_weights(each):
     weight = random_weight(8, 128, seed=7).bfloat16()
     quantized = quantize_weight(weight, each)
@@ -195,6 +199,52 @@ def test_int8_codes_and_scales_are_those_of_the_module_of_bitsandbytes():
     assert torch.equal(quantized.scales, reference.SCB / 127)
 
 
+def literal_gguf_block(block: list[float], bits: int) -> tuple[list[int], list[float]]:
+    """llama.cpp's quantize_row_q4_0_ref and quantize_row_q8_0_ref, one weight after the other."""
+    most = max(block, key=abs)
+    step = most / -8 if bits == 4 else abs(most) / 127
+    kept = float(torch.tensor(step).half())
+    if bits == 4:
+        codes = [min(15, int(weight / step + 8.5)) for weight in block]
+        return codes, [(code - 8) * kept for code in codes]
+    codes = [int(math.copysign(math.floor(abs(weight / step) + 0.5), weight)) for weight in block]
+    return codes, [code * kept for code in codes]
+
+
+@pytest.mark.parametrize("bits", [4, 8])
+def test_gguf_blocks_equal_llama_cpp_written_out(bits):
+    weight = random_weight(5, 96, seed=14)
+    quantized = gguf_blocks(weight, GgufBlocks(bits=bits))
+    assert quantized.scales.shape == (15,) and quantized.scales.dtype == torch.float16
+    for block, codes, values in zip(
+        weight.view(-1, 32).tolist(), quantized.codes.view(-1, 32), quantized.values.view(-1, 32), strict=True
+    ):
+        expected_codes, expected_values = literal_gguf_block(block, bits)
+        assert codes.tolist() == expected_codes
+        torch.testing.assert_close(values, torch.tensor(expected_values), rtol=1e-6, atol=0)
+
+
+@pytest.mark.parametrize("bits", [4, 8])
+def test_gguf_values_are_those_of_a_file_written_and_read(tmp_path, bits):
+    from gguf import GGMLQuantizationType, GGUFReader, GGUFWriter, dequantize, quantize
+
+    weight, kind = random_weight(4, 64, seed=15), GGMLQuantizationType.Q4_0 if bits == 4 else GGMLQuantizationType.Q8_0
+    writer = GGUFWriter(tmp_path / "matrix.gguf", "llama")
+    writer.add_tensor("matrix", quantize(weight.numpy(), kind), raw_dtype=kind)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    (tensor,) = GGUFReader(tmp_path / "matrix.gguf").tensors
+    read = torch.from_numpy(dequantize(tensor.data, tensor.tensor_type))
+    assert torch.equal(read, gguf_blocks(weight, GgufBlocks(bits=bits)).values)
+
+
+def test_gguf_refuses_rows_that_are_no_multiple_of_its_block():
+    with pytest.raises(ValueError, match="rows of 40; GGUF's blocks need a multiple of 32"):
+        quantize_weight(random_weight(), GgufBlocks())
+
+
 def test_nf4_is_nearer_to_normal_weights_than_rtn():
     weight = random_weight(64, 128, seed=13)
     nf4, rtn = (quantize_weight(weight, scheme(name)).values for name in ("nf4", "rtn_4"))
@@ -211,15 +261,17 @@ def test_nf4_is_nearer_to_normal_weights_than_rtn():
         ("nf4", Blockwise4Bit("nf4")),
         ("fp4_lm_head", Blockwise4Bit("fp4", lm_head=True)),
         ("int8", VectorwiseInt8()),
+        ("gguf_q4_0", GgufBlocks(bits=4)),
+        ("gguf_q8_0_lm_head", GgufBlocks(bits=8, lm_head=True)),
     ],
 )
 def test_scheme_of_a_name(name, expected):
     assert scheme(name) == expected
 
 
-@pytest.mark.parametrize("name", ["", "rtn", "rtn_4_row", "nf8", "RTN_4", "int8_channel", "rtn_4_group_"])
+@pytest.mark.parametrize("name", ["", "rtn", "rtn_4_row", "nf8", "RTN_4", "int8_channel", "rtn_4_group_", "gguf_q5_0"])
 def test_unknown_scheme_says_how_names_are_made(name):
-    with pytest.raises(ValueError, match="rtn_<bits>, nf4, fp4 or int8"):
+    with pytest.raises(ValueError, match="rtn_<bits>, nf4, fp4, int8, gguf_q4_0"):
         scheme(name)
 
 
