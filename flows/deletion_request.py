@@ -42,6 +42,8 @@ from prefect.runtime import flow_run  # isort: skip
 from prefect.states import Completed, Failed, State  # isort: skip
 
 CHECKED = Path(".scratch/batch.json")
+MATRICES = f"data/build_task_matrices/{SET}"
+EDIT = "grom_searched"
 
 
 class RequestsError(ValueError):
@@ -49,7 +51,7 @@ class RequestsError(ValueError):
 
 
 @flow(name="efface-deletion-request", task_runner=AT_ONCE)
-def deletion_request(folder: str, repo: str = ".", profile: str | None = None, edit: str = "grom") -> State:
+def deletion_request(folder: str, repo: str = ".", profile: str | None = None, edit: str = EDIT) -> State:
     """Carries out every request in `folder` that no earlier batch dealt with.
 
     All requests that stand, earlier ones too, are forgotten by one edit of the target, so that utility is paid for
@@ -136,28 +138,33 @@ def checked_batch(inbox: Path, files: Sequence[RequestFile], clone: Path, edit: 
 def parameters(params: Mapping[str, Any], batch: Mapping[str, Any]) -> dict[str, Any]:
     """What to put in place of a profile's grid: this edit on the set of standing requests, the target beside it.
 
-    Raises: RequestsError where the profile's grid never runs this edit.
+    Raises: RequestsError where the profile has no such edit.
     """
-    edit = batch["edit"]
-    like = next((item for item in params["grid"].values() if item["edit"] == edit), None)
-    if like is None:
-        known = sorted({item["edit"] for item in params["grid"].values()})
-        raise RequestsError(f"edit {edit!r}: not in this profile's grid, which has {', '.join(known)}")
-    matrices = f"data/build_task_matrices/{like['set']}"
-    item = {**like, "set": SET, "weights": f"models/edit/{edit}-{SET}"}
-    if reads_matrices := like.get("reads") == matrices:
-        item["reads"] = f"data/build_task_matrices/{SET}"
+    name, edits = batch["edit"], params["edit"]
+    if name not in edits:
+        raise RequestsError(f"edit {name!r}: not among this profile's edits, which are {', '.join(edits)}")
+    reads, weights = _reads(edits[name]), f"models/edit/{name}-{SET}"
+    item = {"edit": name, "set": SET, "base": "models/target", "weights": weights, "reads": reads}
     new = {
         "sets": [SET],
         "retained": [],
-        "task_matrices": [SET] if reads_matrices else [],
-        "grid": {f"{edit}-{SET}": item},
-        "models": {f"{edit}-{SET}": item, "target": params["models"]["target"]},
+        "task_matrices": [SET] if reads == MATRICES else [],
+        "grid": {f"{name}-{SET}": item},
+        "models": {f"{name}-{SET}": item, "target": params["models"]["target"]},
         "requests": {SET: {"forget": batch["forget"], "withdrawn": batch["withdrawn"]}},
         "relearned": {},
         "sustained": {},
     }
-    return {name: value for name, value in new.items() if name in params}
+    return {section: value for section, value in new.items() if section in params}
+
+
+def _reads(edit: Mapping[str, Any]) -> str:
+    """What an edit needs besides the model and the data, as a grid item's `reads`."""
+    if edit["method"] in ("qr_erase", "unlearn_svd") or edit.get("localised"):
+        return MATRICES
+    if edit.get("difficulty_gain") or edit.get("order", "shuffled") != "shuffled":
+        return "data/score_cud"
+    return "data/extract_activations" if edit["method"] == "grom" else "models/target"
 
 
 def _edited(clone: Path, environment: dict[str, str], run: str) -> dict[str, State]:
@@ -197,7 +204,7 @@ def main(argv: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m flows.deletion_request", description=main.__doc__)
     parser.add_argument("folder", help="where .jsonl or .parquet files of requests are, and certificates go")
     parser.add_argument("--profile", help="the profile whose target is edited; the default parameters without")
-    parser.add_argument("--edit", default="grom", help="an edit of the profile's grid (default: grom)")
+    parser.add_argument("--edit", default=EDIT, help="one of the profile's edits (default: %(default)s)")
     chosen = parser.parse_args(argv)
     state = deletion_request(chosen.folder, profile=chosen.profile, edit=chosen.edit, return_state=True)
     print(state.message)

@@ -5,21 +5,18 @@ a private one for as long as the flow runs.
 """
 
 import argparse
-import os
 import subprocess
 import sys
 import time
 from collections.abc import Collection, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import Any, cast
 
 from flows.dag_picture import as_data_url, dag_svg
-from flows.dvc_graph import StageFailed, behind, read_graph, read_upstream, reproduce
+from flows.dvc_graph import DvcGraph, StageFailed, behind, read_graph, read_upstream, reproduce
 from flows.environment import set_environment, with_this_python
 from flows.profile_run import clone_environment, keep_results, work_clone
 from stages.lineage import FLOW_RUN
-from stages.process import CONCURRENT
 
 set_environment()
 
@@ -33,7 +30,8 @@ from prefect.artifacts import (  # noqa: E402
 from prefect.futures import PrefectFuture  # noqa: E402
 from prefect.runtime import flow_run  # noqa: E402
 from prefect.states import Completed, Failed, State  # noqa: E402
-from prefect.task_runners import TaskRunner, ThreadPoolTaskRunner  # noqa: E402
+
+from flows.workers import at_once, on_dask, task_runner  # noqa: E402
 
 METRICS, REPORT = Path("data/compare/metrics.parquet"), Path("data/report/index.html")
 AFTER_STAGES = {
@@ -41,7 +39,9 @@ AFTER_STAGES = {
     "promotion": ["flows.promotion"],
     "certify": ["flows.certificates"],
 }
-AT_ONCE = cast(TaskRunner[PrefectFuture[Any]], ThreadPoolTaskRunner(max_workers=int(os.environ.get(CONCURRENT, "1"))))
+SHARDED, HELPER = "extract_circuits", "extract_circuit_shards"
+NOT_BEGUN, HELPERS_WAIT = "start it first", 20
+AT_ONCE = task_runner()
 
 
 @task(task_run_name="{stage}", retries=1, retry_delay_seconds=2)
@@ -51,6 +51,20 @@ def run_stage(repo: str, stage: str, is_changed: bool, environment: dict[str, st
     how = reproduce(repo, stage, force=force, environment=environment) if is_changed or force else "unchanged"
     message = f"{how}, {time.monotonic() - start:.1f} s"
     return Completed(message=message) if how == "executed" else Completed(name="Cached", message=message)
+
+
+@task(task_run_name=HELPER)
+def make_shards(repo: str, environment: dict[str, str]) -> State:
+    """Makes shards of the circuits beside the stage that wants them; nothing where that is over before it is seen."""
+    end = time.monotonic() + HELPERS_WAIT
+    while time.monotonic() < end:
+        try:
+            return Completed(message=_output(repo, ["stages", HELPER], environment) or "helped")
+        except StageFailed as error:
+            if NOT_BEGUN not in str(error):
+                raise
+        time.sleep(1)
+    return Completed(name="NotNeeded", message=f"no unfinished {SHARDED} to help")
 
 
 @task(task_run_name="{step}", retries=2, retry_delay_seconds=5)
@@ -63,7 +77,8 @@ def after_stages(repo: str, step: str, environment: dict[str, str], arguments: t
 def pipeline(repo: str = ".", profile: str | None = None, force: bool = False, registration: bool = True) -> State:
     """Reproduces the checkout at `repo`, or one of its profiles in a work clone, and registers the models.
 
-    As many stages run at once as `EFFACE_CONCURRENT_STAGES` says (default 1), each on its share of the cores. A stage
+    As many stages run at once as `EFFACE_CONCURRENT_STAGES` says (default 1), each on its share of the cores, here or
+    on the Dask cluster that `EFFACE_DASK` names; several processes then make the circuits of one pool. A stage
     that fails stops those that wait for it, and no other.
     """
     root = Path(repo).resolve()
@@ -101,9 +116,22 @@ def reproduce_stages(
                 wait_for=[futures[before] for before in upstream],
                 return_state=False,
             )
-        for future in futures.values():
+        for future in [*futures.values(), *_helpers(folder, futures, graph, {**environment, **address}, force)]:
             future.wait()
     return {stage: future.state for stage, future in futures.items()}
+
+
+def _helpers(
+    folder: Path, futures: Mapping[str, PrefectFuture[State]], graph: DvcGraph, environment: dict[str, str], force: bool
+) -> list[PrefectFuture[State]]:
+    """One task for every other process that may work beside the stage that is made in shards."""
+    if SHARDED not in futures or not (force or SHARDED in graph.changed):
+        return []
+    upstream = [futures[before] for before in graph.upstream[SHARDED]]
+    return [
+        make_shards.submit(str(folder), environment, wait_for=upstream, return_state=False)
+        for _ in range(at_once() - 1)
+    ]
 
 
 def register(folder: Path, environment: dict[str, str]) -> dict[str, State]:
@@ -152,8 +180,8 @@ def publish(folder: Path, states: Mapping[str, State], *, report: Path) -> None:
 
 
 def _server_of(folder: Path) -> AbstractContextManager[dict[str, str]]:
-    """The stage server of a checkout that has one."""
-    if not (folder / "stages" / "server.py").is_file():
+    """The stage server of a checkout that has one; workers on other machines could not reach it."""
+    if on_dask() or not (folder / "stages" / "server.py").is_file():
         return nullcontext({})
     from stages.server import stage_server
 

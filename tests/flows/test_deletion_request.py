@@ -32,7 +32,7 @@ def run(capfd: pytest.CaptureFixture, *arguments: str) -> tuple[int, str]:
     """The exit code and what was printed."""
     from flows.deletion_request import main
 
-    return main(list(arguments)), capfd.readouterr().out
+    return main([*arguments, *(["--edit", "grom"] if "--edit" not in arguments else [])]), capfd.readouterr().out
 
 
 def certificate(inbox: Path, batch: dict, number: int) -> dict:
@@ -119,5 +119,5 @@ def test_unusable_calls_are_named(inbox: Path, capfd) -> None:
     assert code == 1 and "no such folder; make it" in printed
     (inbox / "fourth.jsonl").write_text(json.dumps({"request": "r", "content_hash": HASHES[0]}))
     code, printed = run(capfd, str(inbox), "--edit", "rmu")
-    assert code == 1 and "edit 'rmu': not in this profile's grid, which has grom" in printed
+    assert code == 1 and "edit 'rmu': not among this profile's edits, which are grom" in printed
     assert len(batches(inbox)) == 3
