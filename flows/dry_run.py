@@ -37,7 +37,7 @@ def dried(params: Mapping[str, Any]) -> dict[str, Any]:
         "profile": f"{params['profile']}_dry",
         "prepare_data": {**params["prepare_data"], **CORPUS},
         "train_target": {**params["train_target"], "model": {"source": MODEL}, "epochs": 1, "batch_size": 8},
-        "build_task_matrices": {**params["build_task_matrices"], "retain_rows": 8, "epochs": 1},
+        "build_task_matrices": {**params["build_task_matrices"], "retain_rows": 8, "epochs": 1, "rank": 4},
         "measure_faithfulness": {"examples": 4},
         "score_predictors": {**params["score_predictors"], "draws": 2},
         "evaluate": {**params["evaluate"], "max_new_tokens": 8},
@@ -47,6 +47,8 @@ def dried(params: Mapping[str, Any]) -> dict[str, Any]:
             for name, edit in params["edit"].items()
         },
     }
+    if lora := small["build_task_matrices"].get("lora"):
+        small["build_task_matrices"]["lora"] = {**lora, "rank": 4}  # narrower than the narrowest matrix
     anchors = {**params["select_anchors"], "size": 4, "seeds": [0]}
     anchors["methods"] = [{**method, "epochs": 1} for method in anchors.get("methods", [])]
     if anchors.get("rule") == "bilevel":
