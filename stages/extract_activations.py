@@ -18,7 +18,7 @@ from transformers import PreTrainedModel
 from efface.activations.capture import ActivationBatch, activation_batches
 from efface.activations.key_statistics import KeyGram
 from efface.activations.logit_lens import direct_logit_effects
-from efface.models import anatomy, load_model, load_tokenizer, module_name
+from efface.models import anatomy, check_layers, load_model, load_tokenizer, module_name
 from efface.tokenization import Encoding, padding_id
 from stages.encoded_rows import EXAMPLES_FILE, TOKENIZER_FOLDER, encoded_rows
 from stages.params import load_params
@@ -40,6 +40,7 @@ def main(item: str | None = None) -> None:
         rows,
         encoded_rows(rows, tokenizer, params.tokenization),
         OUTPUT,
+        layers=params.extract_activations.layers,
         batch_size=params.extract_activations.batch_size,
         pad_id=padding_id(tokenizer),
     )
@@ -60,12 +61,19 @@ def extract(
     *,
     batch_size: int,
     pad_id: int,
+    layers: Sequence[int] | None = None,
 ) -> None:
-    """Keys and Gram matrices of every down-projection and of the unembedding; direct effects of the former."""
+    """Keys and Gram matrices of the down-projections of `layers` (None: all) and of the unembedding; direct effects of
+    every down-projection.
+
+    Raises: ValueError where a layer does not exist.
+    """
     parts = anatomy(model)
+    check_layers(layers or (), len(parts.layers))
     downs = {module_name(model, layer.down_projection): layer.down_projection for layer in parts.layers}
     head, unembedding = module_name(model, parts.unembedding), parts.unembedding.weight.detach()
-    widths = {name: module.in_features for name, module in {**downs, head: parts.unembedding}.items()}
+    kept = [name for layer, name in enumerate(downs) if layers is None or layer in layers]
+    widths = {name: model.get_parameter(f"{name}.weight").shape[1] for name in [*kept, head]}
     grams: dict[tuple[str, str], KeyGram] = {}
     with ExitStack() as files:
         effects = files.enter_context(DIRECT_EFFECTS.writer(folder / "direct_effects.parquet"))
@@ -80,7 +88,8 @@ def extract(
             for batch in batches:
                 frame = _columns_frame(batch, of_part)
                 effects.append(_effects_frame(batch, frame.with_columns(split=pl.lit(part)), unembedding))
-                for name, values in batch.inputs.items():
+                for name in widths:
+                    values = batch.inputs[name]
                     gram = grams.setdefault((part, name), KeyGram.empty(widths[name], device=values.device))
                     gram.add(values)
                     _append_keys(keys[name], frame, values)

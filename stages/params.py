@@ -90,9 +90,14 @@ class TrainTarget(Section):
 
 
 class ExtractActivations(Section):
-    """Batch size of the forward passes that collect keys, Gram matrices and direct logit effects."""
+    """Batch size of the forward passes that collect keys, Gram matrices and direct logit effects.
+
+    `layers`: whose keys and Gram matrices are kept, for one-shot edits of them; null is all, too many where the model
+    is large.
+    """
 
     batch_size: int
+    layers: tuple[int, ...] | None = None
 
 
 class MeasureFaithfulness(Section):

@@ -1,5 +1,7 @@
 """The activation tables of a tiny target, against passes over single rows."""
 
+from pathlib import Path
+
 import polars as pl
 import pytest
 import torch
@@ -103,6 +105,21 @@ def test_same_target_gives_the_same_bytes(model, folder, tmp_path):
     assert len(files) == 6
     for file in files:
         assert (tmp_path / file).read_bytes() == (folder / file).read_bytes(), file
+
+
+def test_of_chosen_layers_the_same_is_kept_and_nothing_of_others(model, folder, tmp_path):
+    extract(model, ROWS, ENCODINGS, tmp_path, batch_size=3, pad_id=0, layers=(1,))
+    same = [f"keys/module={DOWN}", "keys/module=lm_head"]
+    assert sorted(path.name for path in (tmp_path / "keys").iterdir()) == sorted(Path(name).name for name in same)
+    for file in [path for name in same for path in (folder / name).iterdir()]:
+        assert (tmp_path / file.relative_to(folder)).read_bytes() == file.read_bytes()
+    assert torch.equal(read_gram(tmp_path, DOWN, PARTS).gram, read_gram(folder, DOWN, PARTS).gram)
+    effects = "direct_effects.parquet"
+    assert (tmp_path / effects).read_bytes() == (folder / effects).read_bytes()
+    with pytest.raises(TableError, match=r"no keys of module 'model\.layers\.0.*with its layer"):
+        read_keys(tmp_path, DOWN.replace("1", "0"), [3])
+    with pytest.raises(ValueError, match="2"):
+        extract(model, ROWS, ENCODINGS, tmp_path / "none", batch_size=3, pad_id=0, layers=(2,))
 
 
 def test_rows_without_keys_and_unknown_modules_are_named(folder):
