@@ -1,8 +1,8 @@
 """What each stage would cost for a model and a corpus that no CPU can carry, from rates measured on one that it can.
 
 `python -m benchmarks.scale [--model FOLDER_OR_GGUF]` measures how many times a forward pass each kind of work takes per
-token (the dearest part of every stage is one of these), and multiplies by parameters and tokens of the plans below, a GPU's
-arithmetic rate, and the share of it that is reached. Ratios are measured; rates and shares of a GPU are assumptions.
+token (the dearest part of every stage is one of these), and multiplies by parameters and tokens of the plans below, a
+GPU's arithmetic rate, and the share of it that is reached. Ratios are measured; rates and shares are assumptions.
 """
 
 import argparse
