@@ -1,7 +1,7 @@
-"""Pictures of what the pipeline shows: report, Prefect, MLflow. `python docs/screenshots.py` in a checkout that has run.
+"""Pictures of what the pipeline shows: report, Prefect, MLflow; `python docs/screenshots.py` after `make repro`.
 
-Starts a Prefect server and an MLflow page of its own on loopback, runs the flow (all stages cached), opens every page in
-a headless Chromium, and writes docs/screenshots/*.png. Nothing is left running.
+Starts a Prefect server and an MLflow page of its own on loopback, runs the flow (all stages cached), opens every page
+in a headless Chromium, and writes docs/screenshots/*.png. Nothing is left running.
 """
 
 import json
