@@ -25,12 +25,8 @@ def test_unknown_split_is_refused():
 
 
 def test_content_hash_is_sha256_of_question_zero_byte_answer():
-    assert content_hash(GOOD) == hashlib.sha256(b"Who?\0Ann.").hexdigest()
+    assert content_hash("Who?", "Ann.") == hashlib.sha256(b"Who?\0Ann.").hexdigest()
 
 
 def test_content_hash_tells_where_the_question_ends():
-    assert content_hash(replace(GOOD, question="Who?A", answer="nn.")) != content_hash(GOOD)
-
-
-def test_content_hash_ignores_everything_else():
-    assert content_hash(replace(GOOD, author=3, position=7, paraphrased_answer=None)) == content_hash(GOOD)
+    assert content_hash("Who?A", "nn.") != content_hash("Who?", "Ann.")
