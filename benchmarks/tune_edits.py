@@ -23,7 +23,7 @@ from efface.editing.delta import apply_delta
 from efface.evaluation.mean_probability import mean_answer_probability
 from efface.models import load_model, load_tokenizer
 from efface.tokenization import padding_id
-from stages.build_task_matrices import retain_sample, write
+from stages.build_task_matrices import retain_sample, starting_point, write
 from stages.edit import asked, sides
 from stages.edit_task import EditTask
 from stages.editors import Editor, edit_outcome
@@ -52,7 +52,7 @@ def main() -> None:
         for side, frame in sides(forget, retain).items()
     }
     if any(reads_matrices(fields) for _, fields, _ in candidates):
-        build_task_matrices(params, model, tokenizer, forget, retain)
+        build_task_matrices(params, tokenizer, forget, retain)
     questions = asked(forget, tokenizer, params.tokenization)
     shown = {"forget": list(encoded["forget"].values()), "retain": list(encoded["retain"].values())[:SHOWN]}
     before = {side: mean_answer_probability(model, part, batch_size=32, pad_id=pad_id) for side, part in shown.items()}
@@ -98,9 +98,10 @@ def reads_matrices(fields: dict[str, Any]) -> bool:
     return fields["method"] in SUBSPACE or bool(fields.get("localised"))
 
 
-def build_task_matrices(params: Params, model, tokenizer, forget: pl.DataFrame, retain: pl.DataFrame) -> None:
-    """Those of the tuning set, from the target."""
+def build_task_matrices(params: Params, tokenizer, forget: pl.DataFrame, retain: pl.DataFrame) -> None:
+    """Those of the tuning set, from the model that `build_task_matrices.start` names."""
     settings = params.build_task_matrices
+    model = starting_point(settings, params.train_target.model, tokenizer, params.tokenization.max_length, params.seed)
     parts = {"forget": forget, "retain": retain_sample(retain, settings.retain_rows, seed=params.seed)}
     matrices = {
         name: settings.trained(
