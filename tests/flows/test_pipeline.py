@@ -82,9 +82,11 @@ def test_states_follow_what_dvc_did(checkout: Path, capfd: pytest.CaptureFixture
         "second@b": "NotReady",
     }
     from prefect.client.orchestration import get_client
+    from prefect.client.schemas.filters import ArtifactFilter, ArtifactFilterFlowRunId, TaskRunFilter, TaskRunFilterName
 
     with get_client(sync_client=True) as client:
-        names = {task.state_name for task in client.read_task_runs() if task.name == "first"}
-        artifacts = {artifact.key for artifact in client.read_artifacts()}
-    assert names == {"Completed", "Cached", "Failed"}
+        firsts = client.read_task_runs(task_run_filter=TaskRunFilter(name=TaskRunFilterName(any_=["first"])))
+        flows = ArtifactFilterFlowRunId(any_=[task.flow_run_id for task in firsts])
+        artifacts = {found.key for found in client.read_artifacts(artifact_filter=ArtifactFilter(flow_run_id=flows))}
+    assert {task.state_name for task in firsts} == {"Completed", "Cached", "Failed"}
     assert artifacts == {"stages", "dag"}
